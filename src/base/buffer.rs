@@ -1,0 +1,209 @@
+//! Pooled byte buffers.
+//!
+//! A [`Buf`] is a queue of bytes with a fixed capacity: reads append at its end, writes consume
+//! from its front. Dropping one gives it back to the pool of its core.
+
+use std::cell::RefCell;
+
+use crate::limits::{BODY_BUFFER_BYTES, BODY_BUFFERS_KEPT, HEAD_BUFFER_BYTES, HEAD_BUFFERS_KEPT};
+
+/// A byte queue from the pool of this core.
+#[derive(Default)]
+pub struct Buf {
+    bytes: Vec<u8>,
+    start: usize,
+}
+
+impl Buf {
+    /// A buffer of [`HEAD_BUFFER_BYTES`].
+    pub fn for_head() -> Buf {
+        Buf::take(|pool| &mut pool.head, HEAD_BUFFER_BYTES)
+    }
+
+    /// A buffer of [`BODY_BUFFER_BYTES`].
+    pub fn for_body() -> Buf {
+        Buf::take(|pool| &mut pool.body, BODY_BUFFER_BYTES)
+    }
+
+    /// A buffer outside the pool.
+    pub fn with_capacity(bytes: usize) -> Buf {
+        Buf { bytes: Vec::with_capacity(bytes), start: 0 }
+    }
+
+    /// A buffer that holds nothing and owns no memory.
+    pub const fn empty() -> Buf {
+        Buf { bytes: Vec::new(), start: 0 }
+    }
+
+    /// What is queued.
+    #[inline]
+    pub fn filled(&self) -> &[u8] {
+        &self.bytes[self.start..]
+    }
+
+    /// What is queued, to be changed in place.
+    pub fn filled_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.start..]
+    }
+
+    /// Bytes queued.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.bytes.len() - self.start
+    }
+
+    /// Whether nothing is queued.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes that can be appended without growing.
+    #[inline]
+    pub fn spare(&self) -> usize {
+        self.bytes.capacity() - self.bytes.len()
+    }
+
+    /// Bytes of memory behind it.
+    pub fn capacity(&self) -> usize {
+        self.bytes.capacity()
+    }
+
+    /// Drops `count` bytes from the front.
+    #[inline]
+    pub fn consume(&mut self, count: usize) {
+        assert!(count <= self.len(), "no more than what is queued");
+        self.start += count;
+        if self.start == self.bytes.len() {
+            self.clear();
+        }
+    }
+
+    /// Drops everything but the first `count` bytes.
+    pub fn truncate(&mut self, count: usize) {
+        self.bytes.truncate(self.start + count);
+    }
+
+    /// Drops everything.
+    #[inline]
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.start = 0;
+    }
+
+    /// Appends, growing where it must.
+    #[inline]
+    pub fn extend(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Moves what is queued to the front of the memory.
+    pub fn compact(&mut self) {
+        if self.start > 0 {
+            self.bytes.drain(..self.start);
+            self.start = 0;
+        }
+    }
+
+    /// Makes room for `bytes` more, moving and growing as needed.
+    pub fn reserve(&mut self, bytes: usize) {
+        if self.spare() < bytes {
+            self.compact();
+            self.bytes.reserve(bytes);
+        }
+    }
+
+    /// The memory behind it, for the module that hands it to the kernel.
+    pub(crate) fn parts_mut(&mut self) -> (&mut Vec<u8>, usize) {
+        (&mut self.bytes, self.start)
+    }
+
+    fn take(class: impl Fn(&mut Pool) -> &mut Vec<Vec<u8>>, bytes: usize) -> Buf {
+        let pooled = POOL.try_with(|pool| class(&mut pool.borrow_mut()).pop()).ok().flatten();
+        Buf { bytes: pooled.unwrap_or_else(|| Vec::with_capacity(bytes)), start: 0 }
+    }
+}
+
+impl Drop for Buf {
+    fn drop(&mut self) {
+        let capacity = self.bytes.capacity();
+        if capacity != HEAD_BUFFER_BYTES && capacity != BODY_BUFFER_BYTES {
+            return;
+        }
+        let mut bytes = std::mem::take(&mut self.bytes);
+        bytes.clear();
+        // Without a pool the thread is ending: the memory is freed.
+        let _ = POOL.try_with(|pool| pool.borrow_mut().put(bytes));
+    }
+}
+
+impl std::fmt::Debug for Buf {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Buf({} of {} bytes)", self.len(), self.capacity())
+    }
+}
+
+impl From<&[u8]> for Buf {
+    fn from(bytes: &[u8]) -> Buf {
+        Buf { bytes: bytes.to_vec(), start: 0 }
+    }
+}
+
+struct Pool {
+    head: Vec<Vec<u8>>,
+    body: Vec<Vec<u8>>,
+}
+
+impl Pool {
+    fn put(&mut self, bytes: Vec<u8>) {
+        let (list, kept) = match bytes.capacity() {
+            HEAD_BUFFER_BYTES => (&mut self.head, HEAD_BUFFERS_KEPT),
+            _ => (&mut self.body, BODY_BUFFERS_KEPT),
+        };
+        if list.len() < kept {
+            list.push(bytes);
+        }
+    }
+}
+
+thread_local! {
+    static POOL: RefCell<Pool> = const { RefCell::new(Pool { head: Vec::new(), body: Vec::new() }) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_append_and_writes_consume() {
+        let mut buf = Buf::for_head();
+        buf.extend(b"hello world");
+        buf.consume(6);
+        assert_eq!(buf.filled(), b"world");
+        buf.compact();
+        assert_eq!(buf.filled(), b"world");
+        assert_eq!(buf.spare(), HEAD_BUFFER_BYTES - 5);
+        buf.consume(5);
+        assert_eq!(buf.spare(), HEAD_BUFFER_BYTES);
+    }
+
+    #[test]
+    fn a_dropped_buffer_comes_back_and_a_grown_one_does_not() {
+        let pointer = {
+            let buf = Buf::for_head();
+            buf.bytes.as_ptr()
+        };
+        let mut again = Buf::for_head();
+        assert_eq!(again.bytes.as_ptr(), pointer);
+        again.extend(&vec![0; HEAD_BUFFER_BYTES + 1]);
+        drop(again);
+        assert_eq!(Buf::for_head().capacity(), HEAD_BUFFER_BYTES);
+    }
+
+    #[test]
+    fn the_pool_keeps_no_more_than_its_bound() {
+        let many: Vec<Buf> = (0..HEAD_BUFFERS_KEPT + 3).map(|_| Buf::for_head()).collect();
+        drop(many);
+        POOL.with(|pool| assert_eq!(pool.borrow().head.len(), HEAD_BUFFERS_KEPT));
+    }
+}

@@ -1,0 +1,1 @@
+//! Message body framing (RFC 9112 section 6): every smuggling rule.

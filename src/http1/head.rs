@@ -1,0 +1,1 @@
+//! Heads (RFC 9112 sections 2 to 5).

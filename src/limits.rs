@@ -1,0 +1,133 @@
+//! Every bound of the product, with its unit and its reason.
+//!
+//! A loop, queue, map or buffer that an outsider can grow names its bound here. Defaults that an
+//! operator may change stand here too; the configuration reference takes them from this file.
+
+/// Bytes of a request or response head: request line, fields and the empty line. What common
+/// servers allow (HAProxy 16 KiB, nginx 4 x 8 KiB).
+pub const HEAD_BYTES_DEFAULT: usize = 16 * 1024;
+/// Largest head that may be configured; spans are 32 bits and buffers are held per connection.
+pub const HEAD_BYTES_MAX: usize = 256 * 1024;
+/// Smallest head that may be configured; below it ordinary browsers are refused.
+pub const HEAD_BYTES_MIN: usize = 1024;
+/// Fields in a head.
+pub const HEADERS_DEFAULT: usize = 100;
+/// Most fields that may be configured: the parser's array lives on the stack.
+pub const HEADERS_MAX: usize = 256;
+/// Bytes of a request target (RFC 9110 section 4.1 asks for at least 8,000).
+pub const URI_BYTES_DEFAULT: usize = 8 * 1024;
+/// Bytes of a method. Longer than any registered one; above it the answer is 501.
+pub const METHOD_BYTES_MAX: usize = 32;
+/// Empty lines that are skipped before a request line (RFC 9112 section 2.2 asks for one).
+pub const LEADING_EMPTY_LINES_MAX: usize = 4;
+/// Interim (1xx) answers to one request; an origin that sends more is broken.
+pub const INTERIM_RESPONSES_MAX: usize = 16;
+
+/// Hexadecimal digits of a chunk size: 2^64 - 1 with no room for padding.
+pub const CHUNK_SIZE_DIGITS_MAX: usize = 16;
+/// Bytes of the extensions of one chunk, and of all chunks of one message together: extensions are
+/// unused in practice and were used for denial of service (CVE-2023-39326).
+pub const CHUNK_EXTENSION_BYTES_MAX: usize = 256;
+/// See [`CHUNK_EXTENSION_BYTES_MAX`].
+pub const CHUNK_EXTENSIONS_TOTAL_BYTES_MAX: usize = 4 * 1024;
+/// Bytes of a trailer section.
+pub const TRAILER_BYTES_MAX: usize = 8 * 1024;
+/// Fields of a trailer section.
+pub const TRAILERS_MAX: usize = 64;
+
+/// Bytes of a pooled buffer for heads and small bodies: one default head fits.
+pub const HEAD_BUFFER_BYTES: usize = 16 * 1024;
+/// Bytes of a pooled buffer for bodies; larger ones leave the cache (measured in perf/).
+pub const BODY_BUFFER_BYTES: usize = 128 * 1024;
+/// Head buffers that a core keeps when they are free: 2 MiB.
+pub const HEAD_BUFFERS_KEPT: usize = 128;
+/// Body buffers that a core keeps when they are free: 2 MiB.
+pub const BODY_BUFFERS_KEPT: usize = 16;
+/// Exchanges that a core keeps when they are free.
+pub const EXCHANGES_KEPT: usize = 256;
+
+/// Connections taken in one turn of the accept loop, so that a burst cannot starve those accepted.
+pub const ACCEPT_BURST_MAX: usize = 64;
+/// Connections the kernel queues for a listener.
+pub const ACCEPT_BACKLOG: i32 = 4096;
+/// Descriptors kept for everything that is not a connection: rings, logs, admin, configuration.
+pub const DESCRIPTORS_RESERVED: u64 = 64;
+/// Shortest and longest pause after the descriptors ran out, in milliseconds.
+pub const DESCRIPTOR_PAUSE_MS: (u64, u64) = (50, 500);
+/// Entries of a worker's submission queue; the completion queue is twice as large.
+pub const RING_ENTRIES: u32 = 1024;
+
+/// Milliseconds between two sweeps over the deadlines of a core.
+pub const SWEEP_MS: u64 = 100;
+/// The same while a deadline falls due within a second.
+pub const SWEEP_FINE_MS: u64 = 10;
+/// Shortest timeout that may be configured; the sweep cannot see less.
+pub const TIMEOUT_MS_MIN: u64 = 10;
+/// Longest timeout that may be configured: a day.
+pub const TIMEOUT_MS_MAX: u64 = 86_400_000;
+
+/// Time in which a whole request head must have arrived.
+pub const HEAD_TIMEOUT_MS: u64 = 10_000;
+/// Time between two reads of a request body.
+pub const BODY_TIMEOUT_MS: u64 = 30_000;
+/// Time a client connection may stay unused.
+pub const IDLE_TIMEOUT_MS: u64 = 75_000;
+/// Time in which a client must take some of what is written to it.
+pub const WRITE_TIMEOUT_MS: u64 = 30_000;
+/// Time to connect to an endpoint.
+pub const CONNECT_TIMEOUT_MS: u64 = 3_000;
+/// Time until the head of an upstream's answer, from the end of the request.
+pub const RESPONSE_TIMEOUT_MS: u64 = 15_000;
+/// Time between two reads of an upstream's body.
+pub const UPSTREAM_BODY_TIMEOUT_MS: u64 = 60_000;
+/// Time an upstream connection may stay unused: below the 60 to 75 s of common servers, so that
+/// the proxy closes first.
+pub const UPSTREAM_IDLE_TIMEOUT_MS: u64 = 50_000;
+/// Time a tunnel may carry nothing in either direction.
+pub const TUNNEL_IDLE_TIMEOUT_MS: u64 = 3_600_000;
+
+/// After a final answer that left unread request bytes: time and bytes to read and discard, so that
+/// the close does not reset the answer away (RFC 9112 section 9.6).
+pub const LINGER_MS: u64 = 2_000;
+/// See [`LINGER_MS`].
+pub const LINGER_BYTES_MAX: u64 = 1024 * 1024;
+/// A drain's bound.
+pub const DRAIN_MS: u64 = 30_000;
+/// Time an idle keep-alive connection lives once a drain has begun.
+pub const DRAIN_IDLE_MS: u64 = 1_000;
+
+/// Idle connections kept to one endpoint by one core.
+pub const POOL_IDLE_DEFAULT: usize = 1024;
+/// Idle upstream connections that one sweep looks at.
+pub const POOL_PEEKS_PER_SWEEP: usize = 64;
+/// Times a request is sent, the first included; a second time only on a stale connection.
+pub const TRIES_MAX: usize = 2;
+/// Weight of an endpoint.
+pub const WEIGHT_MAX: u32 = 65_535;
+/// Endpoints of one upstream.
+pub const ENDPOINTS_MAX: usize = 4_096;
+/// Addresses taken from one name.
+pub const ADDRESSES_PER_NAME_MAX: usize = 64;
+/// Time between two look-ups of a name.
+pub const RESOLVE_INTERVAL_MS: u64 = 10_000;
+
+/// Messages waiting for a worker.
+pub const INBOX_MESSAGES: usize = 64;
+/// Time that `reload` waits for every worker's acknowledgement.
+pub const ACKNOWLEDGE_MS: u64 = 10_000;
+/// Panics of a service loop within a minute that end the process.
+pub const SERVICE_PANICS_MAX: u32 = 3;
+
+/// Bytes of a configuration file.
+pub const CONFIG_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// Errors of one configuration that are shown.
+pub const CONFIG_ERRORS_MAX: usize = 100;
+
+const _: () = assert!(HEAD_BYTES_DEFAULT <= HEAD_BUFFER_BYTES, "a default head fits its buffer");
+const _: () = assert!(HEAD_BYTES_MIN <= HEAD_BYTES_DEFAULT && HEAD_BYTES_DEFAULT <= HEAD_BYTES_MAX);
+const _: () = assert!(HEADERS_DEFAULT <= HEADERS_MAX);
+const _: () = assert!(URI_BYTES_DEFAULT < HEAD_BYTES_DEFAULT, "a longest target leaves room");
+const _: () = assert!(TRAILER_BYTES_MAX < HEAD_BUFFER_BYTES, "a trailer section fits a buffer");
+const _: () = assert!(SWEEP_FINE_MS <= TIMEOUT_MS_MIN, "the sweep sees the shortest timeout");
+const _: () = assert!(HEAD_BYTES_MAX < u32::MAX as usize, "spans are 32 bits");
+const _: () = assert!(UPSTREAM_IDLE_TIMEOUT_MS < 60_000, "the proxy closes before the server");

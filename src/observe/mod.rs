@@ -1,0 +1,8 @@
+//! What is counted, by which thread, and how it is shown.
+//!
+//! Every worker has counters that only it writes: a load and a store, no locked instruction. The
+//! control thread sums them when somebody asks.
+
+pub mod counters;
+
+pub use counters::{Counter, Gauge, WorkerCounters};

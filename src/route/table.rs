@@ -1,0 +1,157 @@
+//! The route table: exact paths by hash, then the longest prefix on a segment boundary.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::http::uri::Policy;
+use crate::upstream::UpstreamId;
+
+/// What a request must look like to take a route.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Matcher {
+    /// `path = "..."`: this very path (R2).
+    Exact(Box<str>),
+    /// `prefix = "..."`: paths below it, on a segment boundary (R5).
+    Prefix(Box<str>),
+}
+
+/// What may stand in a path and what the upstream then sees.
+pub type PathPolicy = Policy;
+
+/// One route (R7).
+#[derive(Clone, Debug)]
+pub struct RoutePlan {
+    /// Its name in the configuration.
+    pub id: Box<str>,
+    /// What it takes.
+    pub matcher: Matcher,
+    /// Where it goes.
+    pub upstream: UpstreamId,
+    /// Leading segments that the upstream does not see (R4).
+    pub skip_segments: usize,
+    /// `path_policy`
+    pub path_policy: PathPolicy,
+    /// `body_bytes_max`, where given (A8, A9).
+    pub body_bytes_max: Option<u64>,
+    /// `timeouts.response`, where it overrides the upstream's (R11).
+    pub response_timeout_ms: Option<u64>,
+    /// `timeouts.total`, where given (B9).
+    pub total_timeout_ms: Option<u64>,
+}
+
+/// All routes of a snapshot.
+#[derive(Debug, Default)]
+pub struct RouteTable {
+    exact: HashMap<Box<str>, Arc<RoutePlan>, foldhash::fast::RandomState>,
+    /// Longest first.
+    prefixes: Vec<(Box<[u8]>, Arc<RoutePlan>)>,
+}
+
+impl RouteTable {
+    /// A table of `routes`, whose matchers the caller has checked to differ.
+    pub fn new(routes: impl IntoIterator<Item = RoutePlan>) -> RouteTable {
+        let mut table = RouteTable::default();
+        for route in routes {
+            let route = Arc::new(route);
+            match &route.matcher {
+                Matcher::Exact(path) => drop(table.exact.insert(path.clone(), route.clone())),
+                Matcher::Prefix(prefix) => {
+                    let segment = prefix.strip_suffix('/').unwrap_or(prefix);
+                    table.prefixes.push((segment.as_bytes().into(), route.clone()));
+                }
+            }
+        }
+        table.prefixes.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
+        table
+    }
+
+    /// The route of a normalised path without its query; none is 404 (R1).
+    #[inline]
+    pub fn find(&self, path: &[u8]) -> Option<&Arc<RoutePlan>> {
+        if !self.exact.is_empty() {
+            let exact = std::str::from_utf8(path).ok().and_then(|path| self.exact.get(path));
+            if exact.is_some() {
+                return exact;
+            }
+        }
+        // A prefix of `/user/` takes `/user` too, but not `/users`.
+        self.prefixes
+            .iter()
+            .find(|(prefix, _)| {
+                path.starts_with(prefix) && matches!(path.get(prefix.len()), None | Some(b'/'))
+            })
+            .map(|(_, route)| route)
+    }
+
+    /// All routes, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<RoutePlan>> {
+        self.exact.values().chain(self.prefixes.iter().map(|(_, route)| route))
+    }
+}
+
+impl RoutePlan {
+    /// The path without its first [`RoutePlan::skip_segments`] segments (R4).
+    pub fn strip<'a>(&self, path: &'a [u8]) -> &'a [u8] {
+        let mut rest = path;
+        for _ in 0..self.skip_segments {
+            match memchr::memchr(b'/', &rest[1.min(rest.len())..]) {
+                Some(slash) => rest = &rest[slash + 1..],
+                None => return b"/",
+            }
+        }
+        rest
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn route(id: &str, matcher: Matcher, skip_segments: usize) -> RoutePlan {
+        RoutePlan {
+            id: id.into(),
+            matcher,
+            upstream: UpstreamId(0),
+            skip_segments,
+            path_policy: PathPolicy::default(),
+            body_bytes_max: None,
+            response_timeout_ms: None,
+            total_timeout_ms: None,
+        }
+    }
+
+    fn found<'a>(table: &'a RouteTable, path: &str) -> Option<&'a str> {
+        table.find(path.as_bytes()).map(|route| &*route.id)
+    }
+
+    /// R1: what is not registered is not found.
+    #[test]
+    fn exact_goes_before_the_longest_prefix_on_a_segment_boundary() {
+        let table = RouteTable::new([
+            route("exact", Matcher::Exact("/user/login".into()), 0),
+            route("user", Matcher::Prefix("/user/".into()), 0),
+            route("orders", Matcher::Prefix("/user/orders".into()), 0),
+        ]);
+        assert_eq!(found(&table, "/user/login"), Some("exact"));
+        assert_eq!(found(&table, "/user/login/x"), Some("user"));
+        assert_eq!(found(&table, "/user"), Some("user"));
+        assert_eq!(found(&table, "/user/orders/7"), Some("orders"));
+        assert_eq!(found(&table, "/users"), None);
+        assert_eq!(found(&table, "/"), None);
+        let all = RouteTable::new([route("all", Matcher::Prefix("/".into()), 0)]);
+        assert_eq!(found(&all, "/anything"), Some("all"));
+    }
+
+    /// R4: the upstream sees the path without the skipped segments.
+    #[test]
+    fn skipped_segments_are_not_seen_upstream() {
+        let strip = |skip, path: &str| {
+            let route = route("r", Matcher::Prefix("/".into()), skip);
+            String::from_utf8(route.strip(path.as_bytes()).to_vec()).expect("ascii")
+        };
+        assert_eq!(strip(3, "/api/v1/app/order/detail"), "/order/detail");
+        assert_eq!(strip(0, "/a/b"), "/a/b");
+        assert_eq!(strip(1, "/a/"), "/");
+        assert_eq!(strip(5, "/a/b"), "/");
+    }
+}

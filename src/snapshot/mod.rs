@@ -1,0 +1,104 @@
+//! What runs: the configuration compiled into plans.
+//!
+//! A snapshot holds plans only and is shared by all threads; what changes while they run lives in
+//! `state`.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use ipnet::IpNet;
+
+use crate::http::HeadLimits;
+use crate::route::RouteTable;
+use crate::upstream::UpstreamPlan;
+
+/// One compiled configuration.
+#[derive(Debug)]
+pub struct Snapshot {
+    /// Number of this configuration within the process, from 1.
+    pub version: u64,
+    /// Which threads run, on which driver.
+    pub runtime: RuntimePlan,
+    /// Where the admin API listens.
+    pub admin: AdminPlan,
+    /// Where clients connect.
+    pub listeners: Vec<Arc<ListenerPlan>>,
+    /// Where requests go.
+    pub upstreams: Vec<Arc<UpstreamPlan>>,
+    /// Which request goes where.
+    pub routes: RouteTable,
+    /// Whether any timeout is below a second, so that sweeps must be fine.
+    pub fine_timeouts: bool,
+}
+
+/// `[runtime]`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuntimePlan {
+    /// `workers`: none is one for each core that the process may use.
+    pub workers: Option<usize>,
+    /// `driver`
+    pub driver: DriverChoice,
+    /// `connections_max`: of the whole process; none is what the descriptors allow.
+    pub connections_max: Option<usize>,
+    /// `drain`: how long a drain may last.
+    pub drain_ms: u64,
+    /// `drain_delay`: how long to go on accepting while `ready` says no.
+    pub drain_delay_ms: u64,
+}
+
+/// `runtime.driver`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DriverChoice {
+    /// io_uring where it works, else epoll.
+    #[default]
+    Auto,
+    /// io_uring or an error.
+    IoUring,
+    /// epoll.
+    Epoll,
+}
+
+/// `[admin]`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AdminPlan {
+    /// `listen = "address"`
+    Tcp(SocketAddr),
+    /// `socket = "path"`
+    Unix(PathBuf),
+    /// Not given: a socket named by process id.
+    Default,
+}
+
+/// `[listener.NAME]`
+#[derive(Clone, Debug)]
+pub struct ListenerPlan {
+    /// Name in the configuration.
+    pub name: Box<str>,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Peers whose forwarding fields are believed.
+    pub trusted_proxies: Vec<IpNet>,
+    /// `head_bytes_max`, `headers_max`, `uri_bytes_max`
+    pub head: HeadLimits,
+    /// `timeouts.head`
+    pub head_timeout_ms: u64,
+    /// `timeouts.body`
+    pub body_timeout_ms: u64,
+    /// `timeouts.idle`
+    pub idle_timeout_ms: u64,
+    /// `timeouts.write`
+    pub write_timeout_ms: u64,
+    /// `via`: whether to add Via (RFC 9110 section 7.6.3).
+    pub via: bool,
+    /// `forwarded`: whether to add Forwarded (RFC 7239).
+    pub forwarded: bool,
+}
+
+impl ListenerPlan {
+    /// Whether forwarding fields from this peer are believed.
+    pub fn trusts(&self, peer: IpAddr) -> bool {
+        let peer = peer.to_canonical();
+        self.trusted_proxies.iter().any(|net| net.contains(&peer))
+    }
+}

@@ -1,0 +1,74 @@
+//! What the configuration says of an upstream.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Identity of an upstream over reloads: its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct UpstreamId(pub u32);
+
+/// Identity of an endpoint over reloads: upstream, address, protocol and TLS settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct EndpointId(pub u32);
+
+/// A group of endpoints that serve the same.
+#[derive(Clone, Debug)]
+pub struct UpstreamPlan {
+    /// Identity over reloads.
+    pub id: UpstreamId,
+    /// Name in the configuration, for metrics and messages.
+    pub name: Box<str>,
+    /// At least one.
+    pub endpoints: Vec<EndpointPlan>,
+    /// `timeouts.connect`
+    pub connect_timeout_ms: u64,
+    /// `timeouts.response`; a route may override it.
+    pub response_timeout_ms: u64,
+    /// `timeouts.body`
+    pub body_timeout_ms: u64,
+    /// `timeouts.idle`: how long an unused connection is kept.
+    pub idle_timeout_ms: u64,
+    /// `timeouts.tunnel`: how long a tunnel may carry nothing.
+    pub tunnel_timeout_ms: u64,
+    /// `in_flight_max`: requests in flight on this node, none when 0. Divided by the workers.
+    pub in_flight_max: usize,
+    /// `idle_connections_max`: unused connections kept per endpoint and core.
+    pub idle_connections_max: usize,
+}
+
+/// One address of an upstream.
+#[derive(Clone, Debug)]
+pub struct EndpointPlan {
+    /// Identity over reloads.
+    pub id: EndpointId,
+    /// Where it is.
+    pub address: EndpointAddress,
+    /// As written; the Host of requests that came without one, and metrics.
+    pub authority: Box<str>,
+    /// Share of the traffic.
+    pub weight: u32,
+    /// `zone`, where given.
+    pub zone: Option<Box<str>>,
+}
+
+/// Where an endpoint is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum EndpointAddress {
+    /// An address.
+    Socket(SocketAddr),
+    /// A name, resolved off the workers and refreshed.
+    Name(Box<str>, u16),
+    /// A Unix socket.
+    Unix(PathBuf),
+}
+
+impl fmt::Display for EndpointAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            EndpointAddress::Socket(address) => write!(f, "{address}"),
+            EndpointAddress::Name(host, port) => write!(f, "{host}:{port}"),
+            EndpointAddress::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
