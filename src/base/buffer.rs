@@ -69,14 +69,11 @@ impl Buf {
         self.bytes.capacity()
     }
 
-    /// Drops `count` bytes from the front.
+    /// Drops `count` bytes from the front. Their room stays, for [`Buf::prepend`].
     #[inline]
     pub fn consume(&mut self, count: usize) {
         assert!(count <= self.len(), "no more than what is queued");
         self.start += count;
-        if self.start == self.bytes.len() {
-            self.clear();
-        }
     }
 
     /// Drops everything but the first `count` bytes.
@@ -113,9 +110,28 @@ impl Buf {
         }
     }
 
+    /// Leaves `bytes` free in front of what will be appended, for [`Buf::prepend`].
+    ///
+    /// # Panics
+    /// Something is queued already.
+    pub fn leave_room(&mut self, bytes: usize) {
+        assert!(self.bytes.is_empty(), "room is left before anything is queued");
+        self.bytes.resize(bytes, 0);
+        self.start = bytes;
+    }
+
+    /// Puts bytes in front of what is queued, where there is room for them.
+    #[must_use]
+    pub fn prepend(&mut self, bytes: &[u8]) -> bool {
+        let Some(start) = self.start.checked_sub(bytes.len()) else { return false };
+        self.bytes[start..self.start].copy_from_slice(bytes);
+        self.start = start;
+        true
+    }
+
     /// The memory behind it, for the module that hands it to the kernel.
-    pub(crate) fn parts_mut(&mut self) -> (&mut Vec<u8>, usize) {
-        (&mut self.bytes, self.start)
+    pub(crate) fn vec_mut(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
     }
 
     fn take(class: impl Fn(&mut Pool) -> &mut Vec<Vec<u8>>, bytes: usize) -> Buf {
@@ -184,7 +200,19 @@ mod tests {
         assert_eq!(buf.filled(), b"world");
         assert_eq!(buf.spare(), HEAD_BUFFER_BYTES - 5);
         buf.consume(5);
+        buf.compact();
         assert_eq!(buf.spare(), HEAD_BUFFER_BYTES);
+    }
+
+    #[test]
+    fn a_new_head_fits_where_the_old_one_was() {
+        let mut buf = Buf::for_head();
+        buf.leave_room(2);
+        buf.extend(b"oldbody");
+        buf.consume(3);
+        assert!(buf.prepend(b"newer"));
+        assert_eq!(buf.filled(), b"newerbody");
+        assert!(!buf.prepend(b"x"));
     }
 
     #[test]

@@ -103,10 +103,20 @@ impl<T> Deadlines<T> {
 
     /// Advances the clock and shows every armed slot to `visit`. `fine` asks for short pauses even
     /// where nothing is about to fall due, because shorter timeouts may be armed at any moment.
-    pub fn sweep(&self, now_ms: u64, fine: bool, mut visit: impl FnMut(Armed<'_, T>)) {
+    pub fn sweep(&self, now_ms: u64, fine: bool, mut visit: impl FnMut(&mut Armed<'_, T>)) {
         assert!(now_ms >= self.now_ms.get(), "the clock is monotonic");
         self.now_ms.set(now_ms);
         let mut next_ms = NEVER;
+        self.visit(|mut armed| {
+            visit(&mut armed);
+            next_ms = next_ms.min(*armed.due_ms);
+        });
+        self.fine.set(fine || next_ms.saturating_sub(now_ms) < 1_000);
+    }
+
+    /// Shows every armed slot, marking those whose time has passed.
+    pub fn visit(&self, mut visit: impl FnMut(Armed<'_, T>)) {
+        let now_ms = self.now_ms.get();
         for slot in self.slots.borrow_mut().iter_mut() {
             let Some(target) = &slot.target else { continue };
             if slot.wait == NO_WAIT {
@@ -125,9 +135,7 @@ impl<T> Deadlines<T> {
                 due_ms: &mut slot.due_ms,
                 reason: &mut slot.expired,
             });
-            next_ms = next_ms.min(slot.due_ms);
         }
-        self.fine.set(fine || next_ms.saturating_sub(now_ms) < 1_000);
     }
 }
 
@@ -146,8 +154,21 @@ impl<T> Deadline<T> {
     }
 
     /// Names what an expiry acts on.
-    pub fn target(&self, target: T) {
+    pub fn set_target(&self, target: T) {
         self.owner.slots.borrow_mut()[self.index as usize].target = Some(target);
+    }
+
+    /// Changes what an expiry acts on.
+    #[inline]
+    pub fn with_target(&self, change: impl FnOnce(&mut T)) {
+        if let Some(target) = &mut self.owner.slots.borrow_mut()[self.index as usize].target {
+            change(target);
+        }
+    }
+
+    /// Time since the wait began, as of the last sweep.
+    pub fn waited_ms(&self) -> u64 {
+        self.owner.now_ms.get() - self.owner.slots.borrow()[self.index as usize].armed_ms
     }
 
     /// Ends the wait. Returns the kind that had expired, or [`NO_WAIT`].
@@ -171,6 +192,12 @@ impl<T> Deadline<T> {
     }
 }
 
+impl<T> std::fmt::Debug for Deadline<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Deadline({})", self.index)
+    }
+}
+
 impl<T> Drop for Deadline<T> {
     fn drop(&mut self) {
         self.disarm();
@@ -187,7 +214,7 @@ mod tests {
     fn falls_due_once_never_early_and_at_most_a_sweep_late() {
         let deadlines = Deadlines::new();
         let slot = deadlines.slot();
-        slot.target("x");
+        slot.set_target("x");
         slot.arm(7, 1_000);
         let mut seen = Vec::new();
         for now in (0..2_000).step_by(100) {
@@ -206,7 +233,7 @@ mod tests {
     fn a_disarmed_or_dropped_slot_is_not_shown() {
         let deadlines = Deadlines::new();
         let slot = deadlines.slot();
-        slot.target(1);
+        slot.set_target(1);
         slot.arm(1, 10);
         slot.disarm();
         deadlines.sweep(1_000, false, |_| panic!("disarmed"));
@@ -220,7 +247,7 @@ mod tests {
     fn the_pause_is_short_while_something_is_about_to_fall_due() {
         let deadlines = Deadlines::new();
         let slot = deadlines.slot();
-        slot.target(());
+        slot.set_target(());
         slot.arm(1, 5_000);
         deadlines.sweep(0, false, |_| ());
         assert_eq!(deadlines.pause_ms(), SWEEP_MS);

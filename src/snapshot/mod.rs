@@ -10,6 +10,7 @@ use std::sync::Arc;
 use ipnet::IpNet;
 
 use crate::http::HeadLimits;
+pub use crate::io::driver::DriverChoice;
 use crate::route::RouteTable;
 use crate::upstream::UpstreamPlan;
 
@@ -45,18 +46,6 @@ pub struct RuntimePlan {
     pub drain_ms: u64,
     /// `drain_delay`: how long to go on accepting while `ready` says no.
     pub drain_delay_ms: u64,
-}
-
-/// `runtime.driver`
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum DriverChoice {
-    /// io_uring where it works, else epoll.
-    #[default]
-    Auto,
-    /// io_uring or an error.
-    IoUring,
-    /// epoll.
-    Epoll,
 }
 
 /// `[admin]`

@@ -1,0 +1,148 @@
+//! Kinds of waits on connections, and what ends each when its time has passed.
+
+use std::rc::Rc;
+
+use super::cancel::Cancel;
+use super::stream::{Handle, Shutdown};
+use crate::base::deadline::{Deadline, NO_WAIT};
+
+/// What is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Wait {
+    /// The next request, with a read pending.
+    Idle = 1,
+    /// The next request, with nothing pending but a poll.
+    Parked,
+    /// The rest of a request head.
+    Head,
+    /// More of a request body.
+    RequestBody,
+    /// The client to take what is written.
+    ClientWrite,
+    /// The upstream to take what is written.
+    UpstreamWrite,
+    /// The head of an answer.
+    ResponseHead,
+    /// More of an answer's body.
+    ResponseBody,
+    /// Either side of a tunnel.
+    Tunnel,
+    /// The client to close after a last answer.
+    Linger,
+    /// The whole request.
+    Total,
+    /// Not a wait: the client has gone away.
+    ClientGone,
+}
+
+/// What an expiry acts on.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// The client's connection.
+    pub client: Handle,
+    /// The upstream's, while there is one.
+    pub upstream: Option<Handle>,
+    /// The read that an idle connection has pending.
+    pub idle_read: Option<Rc<Cancel>>,
+}
+
+impl Wait {
+    /// The kind with this number in a deadline slot.
+    pub fn of(number: u8) -> Option<Wait> {
+        const ALL: [Wait; 12] = [
+            Wait::Idle,
+            Wait::Parked,
+            Wait::Head,
+            Wait::RequestBody,
+            Wait::ClientWrite,
+            Wait::UpstreamWrite,
+            Wait::ResponseHead,
+            Wait::ResponseBody,
+            Wait::Tunnel,
+            Wait::Linger,
+            Wait::Total,
+            Wait::ClientGone,
+        ];
+        ALL.get(usize::from(number).wrapping_sub(1)).copied()
+    }
+
+    /// Whether the client is watched for a reset during it: nothing else would tell.
+    pub fn watches_client(self) -> bool {
+        matches!(self, Wait::ResponseHead | Wait::ResponseBody)
+    }
+
+    /// Ends the wait, so that whoever waits sees an end or an error and looks for the reason.
+    pub fn act(self, target: &Target) {
+        let upstream = |how| {
+            if let Some(upstream) = &target.upstream {
+                upstream.shutdown(how);
+            }
+        };
+        match self {
+            // The read ends as if the client had closed, and an answer can still be written.
+            Wait::Idle | Wait::Parked | Wait::Head | Wait::RequestBody => {
+                target.client.shutdown(Shutdown::Read);
+            }
+            Wait::ClientWrite | Wait::Linger => target.client.shutdown(Shutdown::Both),
+            Wait::UpstreamWrite | Wait::ResponseHead | Wait::ResponseBody | Wait::ClientGone => {
+                upstream(Shutdown::Both);
+            }
+            Wait::Total => {
+                upstream(Shutdown::Both);
+                target.client.shutdown(Shutdown::Read);
+            }
+            Wait::Tunnel => {
+                upstream(Shutdown::Both);
+                target.client.shutdown(Shutdown::Both);
+            }
+        }
+    }
+}
+
+/// Deadlines of connections.
+pub type Deadlines = crate::base::deadline::Deadlines<Target>;
+
+/// A deadline of one connection.
+#[derive(Debug)]
+pub struct Timer(Deadline<Target>);
+
+impl Timer {
+    /// A timer that acts on `target`.
+    pub fn new(deadlines: &Rc<Deadlines>, target: Target) -> Timer {
+        let slot = deadlines.slot();
+        slot.set_target(target);
+        Timer(slot)
+    }
+
+    /// Begins a wait.
+    #[inline]
+    pub fn arm(&self, wait: Wait, timeout_ms: u64) {
+        self.0.arm(wait as u8, timeout_ms);
+    }
+
+    /// Ends the wait.
+    #[inline]
+    pub fn disarm(&self) {
+        self.0.disarm();
+    }
+
+    /// Why the wait was ended by the sweep, if it was.
+    pub fn expired(&self) -> Option<Wait> {
+        match self.0.expired() {
+            NO_WAIT => None,
+            number => Wait::of(number),
+        }
+    }
+
+    /// Names the upstream connection that an expiry acts on, or that there is none any more.
+    #[inline]
+    pub fn set_upstream(&self, upstream: Option<Handle>) {
+        self.0.with_target(|target| target.upstream = upstream);
+    }
+
+    /// Time since the wait began, in milliseconds, as of the last sweep.
+    pub fn waited_ms(&self) -> u64 {
+        self.0.waited_ms()
+    }
+}
