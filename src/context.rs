@@ -1,1 +1,124 @@
-//! To come.
+//! The facts of one request, in owned sections: what filters and logs see, never handles.
+
+use crate::base::random::Random;
+use crate::http::{BodyFraming, Known, RequestHead, Span};
+
+/// The facts of one request, from its head to its log record.
+#[derive(Debug, Default)]
+pub struct RequestContext {
+    /// Its head, as it came.
+    pub request: RequestHead,
+    /// What its head says.
+    pub facts: RequestFacts,
+    /// Where it goes.
+    pub target: TargetFacts,
+    /// Its identity: from a believed peer, or made here.
+    pub request_id: RequestId,
+}
+
+/// What a request's head says beyond its fields.
+#[derive(Debug)]
+pub struct RequestFacts {
+    /// How the body is framed.
+    pub framing: BodyFraming,
+    /// Whether the client wants the connection to go on (RFC 9112 section 9.3).
+    pub keep_alive: bool,
+    /// Whether it is HEAD: the answer has no body.
+    pub is_head: bool,
+    /// Whether sending it twice does what sending it once does (RFC 9110 section 9.2.2).
+    pub idempotent: bool,
+    /// The protocols it offers to switch to, of those that are passed on.
+    pub upgrade: Option<Vec<u8>>,
+}
+
+impl Default for RequestFacts {
+    fn default() -> RequestFacts {
+        RequestFacts {
+            framing: BodyFraming::None,
+            keep_alive: false,
+            is_head: false,
+            idempotent: false,
+            upgrade: None,
+        }
+    }
+}
+
+/// A request's target, normalised.
+#[derive(Debug, Default)]
+pub struct TargetFacts {
+    /// The path as it came, in the request's bytes.
+    pub path: Span,
+    /// The query as it came, without its question mark.
+    pub query: Option<Span>,
+    /// The authority of an absolute target, which stands for Host (RFC 9112 section 3.2.2).
+    pub authority: Option<Span>,
+    /// Whether it is `*`.
+    pub asterisk: bool,
+    /// The normalised path where it differs from the one that came; memory is reused.
+    pub normalised: Vec<u8>,
+    /// Whether it differs.
+    pub changed: bool,
+}
+
+impl RequestContext {
+    /// The path that routes are matched against and that the upstream is sent.
+    pub fn path(&self) -> &[u8] {
+        if self.target.asterisk {
+            b"/"
+        } else if self.target.changed {
+            &self.target.normalised
+        } else {
+            self.target.path.of(self.request.bytes.filled())
+        }
+    }
+
+    /// The host that the client named, by its target or its Host field.
+    pub fn host(&self) -> Option<&[u8]> {
+        match self.target.authority {
+            Some(authority) => Some(authority.of(self.request.bytes.filled())),
+            None => self.request.value(Known::Host),
+        }
+    }
+
+    /// Forgets the request; memory stays.
+    pub fn reset(&mut self) {
+        self.request.reset();
+        self.facts = RequestFacts::default();
+        let normalised = std::mem::take(&mut self.target.normalised);
+        self.target = TargetFacts { normalised, ..TargetFacts::default() };
+    }
+}
+
+/// Identity of a request: 128 random bits in hexadecimal, or what a believed peer sent.
+#[derive(Clone, Debug, Default)]
+pub struct RequestId {
+    hex: [u8; 32],
+    given: Option<Span>,
+}
+
+impl RequestId {
+    /// A new one.
+    pub fn make(random: &Random) -> RequestId {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let mut hex = [0; 32];
+        for (half, chunk) in [random.next(), random.next()].into_iter().zip(hex.chunks_mut(16)) {
+            for (index, digit) in chunk.iter_mut().enumerate() {
+                *digit = DIGITS[(half >> (index * 4) & 15) as usize];
+            }
+        }
+        RequestId { hex, given: None }
+    }
+
+    /// The one that came with the request.
+    pub fn given(value: Span) -> RequestId {
+        RequestId { hex: [0; 32], given: Some(value) }
+    }
+
+    /// As sent; `request` is the head that it may have come with.
+    pub fn text<'a>(&'a self, request: &'a RequestHead) -> &'a [u8] {
+        match self.given {
+            Some(span) => request.text(span),
+            None => &self.hex,
+        }
+    }
+}

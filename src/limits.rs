@@ -43,6 +43,11 @@ pub const BODY_BUFFER_BYTES: usize = 128 * 1024;
 pub const HEAD_BUFFERS_KEPT: usize = 128;
 /// Body buffers that a core keeps when they are free: 2 MiB.
 pub const BODY_BUFFERS_KEPT: usize = 16;
+/// Body buffers that a core has in use before bodies get head buffers instead: 16 MiB, so that many
+/// slow readers cost 16 KiB each.
+pub const BODY_BUFFERS_USED_MAX: usize = 128;
+/// Room left in front of an answer, so that its new head fits before the body without a copy.
+pub const HEAD_ROOM_BYTES: usize = 256;
 /// Exchanges that a core keeps when they are free.
 pub const EXCHANGES_KEPT: usize = 256;
 
@@ -100,8 +105,9 @@ pub const DRAIN_IDLE_MS: u64 = 1_000;
 pub const POOL_IDLE_DEFAULT: usize = 1024;
 /// Idle upstream connections that one sweep looks at.
 pub const POOL_PEEKS_PER_SWEEP: usize = 64;
-/// Times a request is sent, the first included; a second time only on a stale connection.
-pub const TRIES_MAX: usize = 2;
+/// Times that one request is tried, the first included: again only where nothing was sent, or on a
+/// stale connection where it can be replayed.
+pub const TRIES_MAX: usize = 3;
 /// Weight of an endpoint.
 pub const WEIGHT_MAX: u32 = 65_535;
 /// Endpoints of one upstream.

@@ -5,7 +5,7 @@
 
 use std::cell::RefCell;
 
-use crate::limits::{BODY_BUFFER_BYTES, BODY_BUFFERS_KEPT, HEAD_BUFFER_BYTES, HEAD_BUFFERS_KEPT};
+use crate::limits::{BODY_BUFFER_BYTES, BODY_BUFFERS_KEPT, BODY_BUFFERS_USED_MAX, HEAD_BUFFER_BYTES, HEAD_BUFFERS_KEPT};
 
 /// A byte queue from the pool of this core.
 #[derive(Default)]
@@ -20,8 +20,17 @@ impl Buf {
         Buf::take(|pool| &mut pool.head, HEAD_BUFFER_BYTES)
     }
 
-    /// A buffer of [`BODY_BUFFER_BYTES`].
+    /// A buffer of [`BODY_BUFFER_BYTES`], or a smaller one while [`BODY_BUFFERS_USED_MAX`] are in use.
     pub fn for_body() -> Buf {
+        let used = POOL.try_with(|pool| {
+            let pool = &mut *pool.borrow_mut();
+            pool.bodies_used += 1;
+            pool.bodies_used
+        });
+        if used.is_ok_and(|used| used > BODY_BUFFERS_USED_MAX) {
+            let _ = POOL.try_with(|pool| pool.borrow_mut().bodies_used -= 1);
+            return Buf::for_head();
+        }
         Buf::take(|pool| &mut pool.body, BODY_BUFFER_BYTES)
     }
 
@@ -168,13 +177,17 @@ impl From<&[u8]> for Buf {
 struct Pool {
     head: Vec<Vec<u8>>,
     body: Vec<Vec<u8>>,
+    bodies_used: usize,
 }
 
 impl Pool {
     fn put(&mut self, bytes: Vec<u8>) {
         let (list, kept) = match bytes.capacity() {
             HEAD_BUFFER_BYTES => (&mut self.head, HEAD_BUFFERS_KEPT),
-            _ => (&mut self.body, BODY_BUFFERS_KEPT),
+            _ => {
+                self.bodies_used = self.bodies_used.saturating_sub(1);
+                (&mut self.body, BODY_BUFFERS_KEPT)
+            }
         };
         if list.len() < kept {
             list.push(bytes);
@@ -183,7 +196,7 @@ impl Pool {
 }
 
 thread_local! {
-    static POOL: RefCell<Pool> = const { RefCell::new(Pool { head: Vec::new(), body: Vec::new() }) };
+    static POOL: RefCell<Pool> = const { RefCell::new(Pool { head: Vec::new(), body: Vec::new(), bodies_used: 0 }) };
 }
 
 #[cfg(test)]

@@ -181,6 +181,12 @@ impl<T> Deadline<T> {
         std::mem::replace(&mut slot.expired, NO_WAIT)
     }
 
+    /// Whether this kind of wait goes on and has not expired.
+    pub fn waits_for(&self, wait: u8) -> bool {
+        let slot = &self.owner.slots.borrow()[self.index as usize];
+        slot.wait == wait && slot.expired == NO_WAIT
+    }
+
     /// The kind that has expired since it was armed, or [`NO_WAIT`].
     pub fn expired(&self) -> u8 {
         self.owner.slots.borrow()[self.index as usize].expired

@@ -1,8 +1,10 @@
 //! What every version of HTTP shares: heads, targets, body framing.
 
+pub mod forwarding;
 pub mod head;
 pub mod uri;
 
+pub use forwarding::Forwarding;
 pub use head::{Field, Known, RequestHead, ResponseHead, Span, Version};
 
 /// How the end of a body is found (RFC 9112 section 6).

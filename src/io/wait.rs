@@ -121,6 +121,13 @@ impl Timer {
         self.0.arm(wait as u8, timeout_ms);
     }
 
+    /// Begins a wait of this kind anew if it is the one that goes on, and nothing else.
+    pub fn bound(&self, wait: Wait, timeout_ms: u64) {
+        if self.0.waits_for(wait as u8) {
+            self.0.arm(wait as u8, timeout_ms);
+        }
+    }
+
     /// Ends the wait.
     #[inline]
     pub fn disarm(&self) {

@@ -2,4 +2,11 @@
 
 pub mod plan;
 
+pub mod balance;
+pub mod connect;
+pub mod group;
+pub mod pool;
+
+pub use group::{Endpoint, Settings, Upstream};
 pub use plan::{EndpointAddress, EndpointId, EndpointPlan, UpstreamId, UpstreamPlan};
+pub use pool::Lease;

@@ -1,0 +1,66 @@
+//! What a proxy tells the upstream about the client (X-Forwarded-*, RFC 7239).
+
+use std::fmt::Write;
+use std::net::{IpAddr, SocketAddr};
+
+/// Facts of one client connection for forwarding fields, in the form they are sent.
+#[derive(Clone, Debug)]
+pub struct Forwarding {
+    /// The peer's address.
+    pub client: IpAddr,
+    /// The peer's address as text.
+    pub client_text: Box<str>,
+    /// Whether what the peer says about earlier hops is believed.
+    pub trusted: bool,
+    /// The port that it connected to.
+    pub port: u16,
+    /// `X-Forwarded-For`, `-Proto` and `-Port` lines for a peer that is not believed, made once per
+    /// connection.
+    pub lines: Box<[u8]>,
+}
+
+impl Forwarding {
+    /// The facts of a connection from `peer`.
+    pub fn new(peer: SocketAddr, port: u16, trusted: bool) -> Forwarding {
+        let client = peer.ip().to_canonical();
+        let client_text = client.to_string();
+        let mut lines = String::with_capacity(96);
+        write!(
+            lines,
+            "X-Forwarded-For: {client_text}\r\nX-Forwarded-Proto: http\r\nX-Forwarded-Port: {port}\r\n"
+        )
+        .expect("writing to a string does not fail");
+        Forwarding {
+            client,
+            client_text: client_text.into(),
+            trusted,
+            port,
+            lines: lines.into_bytes().into(),
+        }
+    }
+
+    /// The client as RFC 7239 section 6 writes a node.
+    pub fn node(&self) -> String {
+        match self.client {
+            IpAddr::V4(address) => address.to_string(),
+            IpAddr::V6(address) => format!("\"[{address}]\""),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lines_name_the_client_and_the_port() {
+        let peer = "[::ffff:192.0.2.7]:1234".parse().expect("an address");
+        let facts = Forwarding::new(peer, 8080, false);
+        assert_eq!(
+            &*facts.lines,
+            b"X-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Proto: http\r\nX-Forwarded-Port: 8080\r\n"
+        );
+        let peer = "[2001:db8::1]:1".parse().expect("an address");
+        assert_eq!(Forwarding::new(peer, 1, false).node(), "\"[2001:db8::1]\"");
+    }
+}

@@ -1,0 +1,318 @@
+//! Encoding heads: what is kept is copied as it came, in runs; what is hop by hop is left out
+//! (RFC 9110 section 7.6.1), and the proxy's own fields are added at the end.
+
+use crate::base::buffer::Buf;
+use crate::http::head::list_members;
+use crate::http::{BodyFraming, Field, Forwarding, Known, RequestHead, ResponseHead, Version};
+
+/// What changes in a request's head on its way.
+pub struct RequestEdit<'a> {
+    /// The path, `*` included.
+    pub path: &'a [u8],
+    /// The query, without its question mark.
+    pub query: Option<&'a [u8]>,
+    /// Host in place of the one that came, if it has to be replaced.
+    pub host: Option<&'a [u8]>,
+    /// The host that the client named, for `X-Forwarded-Host`.
+    pub host_named: Option<&'a [u8]>,
+    /// How the body is framed.
+    pub framing: BodyFraming,
+    /// The client.
+    pub forwarding: &'a Forwarding,
+    /// Identity of the request.
+    pub request_id: &'a [u8],
+    /// The protocols the client may switch to, for an upgrade that is passed on.
+    pub upgrade: Option<&'a [u8]>,
+    /// Whether `Via` is added.
+    pub via: bool,
+    /// Whether `Forwarded` is added.
+    pub forwarded: bool,
+}
+
+/// What the answer says of the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Persistence {
+    /// It goes on, as HTTP/1.1 takes for granted.
+    Open,
+    /// It goes on, which an HTTP/1.0 client has to be told.
+    KeepAlive,
+    /// It ends.
+    Close,
+    /// It becomes a tunnel.
+    Upgrade,
+}
+
+/// What changes in a response's head on its way.
+pub struct ResponseEdit<'a> {
+    /// How the body is framed for the client.
+    pub framing: BodyFraming,
+    /// Whether Content-Length is left out.
+    pub drop_content_length: bool,
+    /// What is said of the connection.
+    pub persistence: Persistence,
+    /// Identity of the request, for answers that do not carry one.
+    pub request_id: Option<&'a [u8]>,
+    /// The date, for answers that do not carry one (RFC 9110 section 6.6.1).
+    pub date: Option<&'a [u8]>,
+    /// Whether `Via` is added.
+    pub via: bool,
+}
+
+/// Encodes a request's head for the upstream.
+pub fn encode_request(out: &mut Buf, head: &RequestHead, edit: &RequestEdit<'_>) {
+    let bytes = head.bytes.filled();
+    out.extend(head.method.of(bytes));
+    out.extend(b" ");
+    out.extend(edit.path);
+    if let Some(query) = edit.query {
+        out.extend(b"?");
+        out.extend(query);
+    }
+    // Whatever version the client spoke, this hop speaks its own (RFC 9110 section 2.5).
+    out.extend(b" HTTP/1.1\r\n");
+    if let Some(host) = edit.host {
+        line(out, b"Host", host);
+    }
+    let named = NamedFields::of(head.values(Known::Connection));
+    let http10 = head.version == Version::Http10;
+    copy_fields(out, bytes, &head.fields, |field| match field.known {
+        Known::Other | Known::Accept => !named.contains(field.name.of(bytes)),
+        Known::Host => edit.host.is_none(),
+        // RFC 9110 section 10.1.1: no expectation from an HTTP/1.0 client.
+        Known::Expect => !http10,
+        Known::ContentLength => !has_leading_zero(field.value.of(bytes)),
+        Known::XForwardedProto | Known::XForwardedPort | Known::XForwardedHost => {
+            edit.forwarding.trusted
+        }
+        Known::Forwarded => edit.forwarding.trusted || !edit.forwarded,
+        // Both are written anew below.
+        Known::XForwardedFor | Known::XRequestId => false,
+        known => !is_hop_by_hop(known),
+    });
+    framing_lines(out, head.values(Known::ContentLength), edit.framing);
+    upgrade_lines(out, head, edit);
+    forwarding_lines(out, head, edit);
+    line(out, b"X-Request-Id", edit.request_id);
+    if edit.via {
+        let version: &[u8] = if http10 { b"1.0 ringway" } else { b"1.1 ringway" };
+        line(out, b"Via", version);
+    }
+    out.extend(b"\r\n");
+}
+
+/// Encodes a response's head, whose spans lie in `bytes`, for the client.
+pub fn encode_response(
+    out: &mut Buf,
+    bytes: &[u8],
+    head: &ResponseHead,
+    edit: &ResponseEdit<'_>,
+) {
+    out.extend(b"HTTP/1.1 ");
+    out.extend(&status_digits(head.status));
+    out.extend(b" ");
+    out.extend(head.reason.of(bytes));
+    out.extend(b"\r\n");
+    let values = |known| head.fields.iter().filter(move |field| field.known == known);
+    let named = NamedFields::of(values(Known::Connection).map(|field| field.value.of(bytes)));
+    let (mut dated, mut identified) = (false, false);
+    for field in &head.fields {
+        dated |= field.known == Known::Date;
+        identified |= field.known == Known::XRequestId;
+    }
+    copy_fields(out, bytes, &head.fields, |field| match field.known {
+        Known::Other => !named.contains(field.name.of(bytes)),
+        Known::ContentLength => !edit.drop_content_length,
+        // Authentication of the client by the origin passes a gateway.
+        Known::ProxyAuthenticate => true,
+        known => !is_hop_by_hop(known),
+    });
+    if edit.framing == BodyFraming::Chunked {
+        out.extend(b"Transfer-Encoding: chunked\r\n");
+    }
+    match edit.persistence {
+        Persistence::Open => {}
+        Persistence::KeepAlive => out.extend(b"Connection: keep-alive\r\n"),
+        Persistence::Close => out.extend(b"Connection: close\r\n"),
+        Persistence::Upgrade => {
+            out.extend(b"Connection: Upgrade\r\n");
+            for field in values(Known::Upgrade) {
+                line(out, b"Upgrade", field.value.of(bytes));
+            }
+        }
+    }
+    if let Some(date) = edit.date.filter(|_| !dated) {
+        line(out, b"Date", date);
+    }
+    if let Some(request_id) = edit.request_id.filter(|_| !identified) {
+        line(out, b"X-Request-Id", request_id);
+    }
+    if edit.via {
+        let version: &[u8] =
+            if head.version == Version::Http10 { b"1.0 ringway" } else { b"1.1 ringway" };
+        line(out, b"Via", version);
+    }
+    out.extend(b"\r\n");
+}
+
+/// The protocols of an Upgrade field that are passed on: not `h2c` and `HTTP/*`, which would let a
+/// client speak past the parser. `None` where nothing is left.
+pub fn upgrade_protocols(head: &RequestHead) -> Option<Vec<u8>> {
+    let mut kept: Vec<&[u8]> = Vec::new();
+    for protocol in head.values(Known::Upgrade).flat_map(list_members) {
+        let name = protocol.split(|byte| *byte == b'/').next().unwrap_or(protocol);
+        if !name.eq_ignore_ascii_case(b"h2c") && !name.eq_ignore_ascii_case(b"http") {
+            kept.push(protocol);
+        }
+    }
+    if kept.is_empty() { None } else { Some(kept.join(&b", "[..])) }
+}
+
+/// Whether `Connection` names this option (RFC 9110 section 7.6.1).
+pub fn names_connection_option(head: &RequestHead, option: &[u8]) -> bool {
+    let mut options = head.values(Known::Connection).flat_map(list_members);
+    options.any(|named| named.eq_ignore_ascii_case(option))
+}
+
+/// Appends one field line.
+pub fn line(out: &mut Buf, name: &[u8], value: &[u8]) {
+    out.extend(name);
+    out.extend(b": ");
+    out.extend(value);
+    out.extend(b"\r\n");
+}
+
+/// A status code in decimal.
+pub fn status_digits(status: u16) -> [u8; 3] {
+    let digit = |value: u16| b'0' + (value % 10) as u8;
+    [digit(status / 100), digit(status / 10), digit(status)]
+}
+
+/// Copies the field lines that are kept, neighbours in one run.
+fn copy_fields(out: &mut Buf, bytes: &[u8], fields: &[Field], keep: impl Fn(&Field) -> bool) {
+    let mut run: Option<(u32, u32)> = None;
+    for field in fields {
+        if keep(field) {
+            let start = run.map_or(field.name.start, |(start, _)| start);
+            run = Some((start, field.line_end));
+        } else if let Some((start, end)) = run.take() {
+            out.extend(&bytes[start as usize..end as usize]);
+        }
+    }
+    if let Some((start, end)) = run {
+        out.extend(&bytes[start as usize..end as usize]);
+    }
+}
+
+/// Fields that concern one hop only (RFC 9110 section 7.6.1).
+fn is_hop_by_hop(known: Known) -> bool {
+    matches!(
+        known,
+        Known::Connection
+            | Known::KeepAlive
+            | Known::ProxyConnection
+            | Known::Te
+            | Known::TransferEncoding
+            | Known::Upgrade
+            | Known::Http2Settings
+    )
+}
+
+/// The fields that `Connection` names. Names that have a [`Known`] of their own are never looked up
+/// here, so that a client cannot strip Host, forwarding or authentication fields.
+struct NamedFields<'a> {
+    values: Vec<&'a [u8]>,
+}
+
+impl<'a> NamedFields<'a> {
+    fn of(values: impl Iterator<Item = &'a [u8]>) -> NamedFields<'a> {
+        // An empty Vec owns no memory: the ordinary request allocates nothing.
+        let names_a_field = |value: &&[u8]| {
+            list_members(value).any(|option| {
+                !option.eq_ignore_ascii_case(b"keep-alive") && !option.eq_ignore_ascii_case(b"close")
+            })
+        };
+        NamedFields { values: values.filter(names_a_field).collect() }
+    }
+
+    fn contains(&self, name: &[u8]) -> bool {
+        let mut options = self.values.iter().flat_map(|value| list_members(value));
+        options.any(|option| option.eq_ignore_ascii_case(name))
+    }
+}
+
+/// A length with leading zeros is legal, and some origins take it for octal: it is written anew.
+fn has_leading_zero(length: &[u8]) -> bool {
+    length.len() > 1 && length[0] == b'0'
+}
+
+fn framing_lines<'a>(
+    out: &mut Buf,
+    mut lengths: impl Iterator<Item = &'a [u8]>,
+    framing: BodyFraming,
+) {
+    match framing {
+        BodyFraming::Chunked => out.extend(b"Transfer-Encoding: chunked\r\n"),
+        BodyFraming::None | BodyFraming::Length(_) => {
+            if let Some(length) = lengths.find(|length| has_leading_zero(length)) {
+                let zeros = length.iter().take_while(|digit| **digit == b'0').count();
+                let digits = &length[zeros.min(length.len() - 1)..];
+                line(out, b"Content-Length", digits);
+            }
+        }
+        BodyFraming::UntilClose => {}
+    }
+}
+
+fn upgrade_lines(out: &mut Buf, head: &RequestHead, edit: &RequestEdit<'_>) {
+    // RFC 9110 section 10.1.4: TE goes with a Connection option, and a proxy answers for itself.
+    let mut codings = head.values(Known::Te).flat_map(list_members);
+    let trailers = codings.any(|coding| coding.eq_ignore_ascii_case(b"trailers"));
+    match (edit.upgrade, trailers) {
+        (Some(protocols), _) => {
+            out.extend(b"Connection: Upgrade\r\n");
+            line(out, b"Upgrade", protocols);
+        }
+        (None, true) => out.extend(b"TE: trailers\r\nConnection: TE\r\n"),
+        (None, false) => {}
+    }
+}
+
+fn forwarding_lines(out: &mut Buf, head: &RequestHead, edit: &RequestEdit<'_>) {
+    let facts = edit.forwarding;
+    if facts.trusted {
+        trusted_forwarding_lines(out, head, facts);
+    } else {
+        out.extend(&facts.lines);
+    }
+    let told = facts.trusted && head.value(Known::XForwardedHost).is_some();
+    if let Some(host) = edit.host_named.filter(|_| !told) {
+        line(out, b"X-Forwarded-Host", host);
+    }
+    if edit.forwarded {
+        out.extend(b"Forwarded: for=");
+        out.extend(facts.node().as_bytes());
+        if let Some(host) = edit.host_named {
+            out.extend(b";host=\"");
+            out.extend(host);
+            out.extend(b"\"");
+        }
+        out.extend(b";proto=http\r\n");
+    }
+}
+
+/// Behind a proxy that is believed: its list goes on, and what it said of the first hop stays.
+fn trusted_forwarding_lines(out: &mut Buf, head: &RequestHead, facts: &Forwarding) {
+    out.extend(b"X-Forwarded-For: ");
+    for hops in head.values(Known::XForwardedFor).filter(|hops| !hops.is_empty()) {
+        out.extend(hops);
+        out.extend(b", ");
+    }
+    out.extend(facts.client_text.as_bytes());
+    out.extend(b"\r\n");
+    if head.value(Known::XForwardedProto).is_none() {
+        out.extend(b"X-Forwarded-Proto: http\r\n");
+    }
+    if head.value(Known::XForwardedPort).is_none() {
+        line(out, b"X-Forwarded-Port", facts.port.to_string().as_bytes());
+    }
+}

@@ -1,0 +1,143 @@
+//! From a head to a route: framing, expectation, Host, target, normalisation, route, size.
+
+use std::sync::Arc;
+
+use super::{Downstream, Exchange};
+use crate::context::{RequestContext, RequestId};
+use crate::error::ErrorKind;
+use crate::http::uri::{PathFacts, Target, TargetForm, normalise_path, parse_target, valid_host};
+use crate::http::{BodyFraming, Known, RequestHead, Span, Version};
+use crate::http1::body::Body;
+use crate::http1::encode::{names_connection_option, upgrade_protocols};
+use crate::http1::framing::{keep_alive_request, request_framing};
+use crate::route::RoutePlan;
+use crate::snapshot::Snapshot;
+use crate::state::Core;
+
+/// Fills in the facts of a request and finds its route.
+///
+/// # Errors
+/// What is wrong with the request; [`ErrorKind::RouteMissing`] where nothing is (R1).
+pub fn admit<'a>(
+    exchange: &mut Exchange,
+    down: &Downstream,
+    core: &Core,
+    snapshot: &'a Snapshot,
+) -> Result<&'a Arc<RoutePlan>, ErrorKind> {
+    let context = &mut exchange.context;
+    context.request_id = request_id(&context.request, down, core);
+    read_facts(context)?;
+    let path = read_target(context)?;
+    check_host(context)?;
+    let route = snapshot.routes.find(context.path()).ok_or(ErrorKind::RouteMissing)?;
+    route.path_policy.admit(&path)?;
+    take_in_hand(exchange, route.body_bytes_max)?;
+    Ok(route)
+}
+
+/// Peers that are not believed cannot name a request.
+fn request_id(request: &RequestHead, down: &Downstream, core: &Core) -> RequestId {
+    const GIVEN_BYTES_MAX: usize = 128;
+    let given = request.fields.iter().find(|field| field.known == Known::XRequestId);
+    match given.filter(|_| down.forwarding.trusted) {
+        Some(field) if (1..=GIVEN_BYTES_MAX).contains(&field.value.len()) => {
+            RequestId::given(field.value)
+        }
+        _ => RequestId::make(&core.random),
+    }
+}
+
+fn read_facts(context: &mut RequestContext) -> Result<(), ErrorKind> {
+    let request = &context.request;
+    let facts = &mut context.facts;
+    facts.framing = request_framing(request)?;
+    facts.keep_alive = keep_alive_request(request);
+    let method = request.text(request.method);
+    facts.is_head = method == b"HEAD";
+    // RFC 9110 section 9.2.2.
+    facts.idempotent =
+        matches!(method, b"GET" | b"HEAD" | b"OPTIONS" | b"PUT" | b"DELETE" | b"TRACE");
+    if request.version == Version::Http10 {
+        // RFC 9110 sections 7.8 and 10.1.1: no upgrade and no expectation in HTTP/1.0.
+        return Ok(());
+    }
+    for expectation in request.values(Known::Expect) {
+        if !expectation.eq_ignore_ascii_case(b"100-continue") {
+            return Err(ErrorKind::ExpectationFailed);
+        }
+    }
+    let asks = request.value(Known::Upgrade).is_some()
+        && facts.framing == BodyFraming::None
+        && names_connection_option(request, b"upgrade");
+    facts.upgrade = if asks { upgrade_protocols(request) } else { None };
+    Ok(())
+}
+
+fn read_target(context: &mut RequestContext) -> Result<PathFacts, ErrorKind> {
+    let request = &context.request;
+    let bytes = request.bytes.filled();
+    let span = request.target;
+    let Target { form, authority, path, query } =
+        parse_target(request.method.of(bytes), span.of(bytes))?;
+    let base = bytes.as_ptr() as usize;
+    // The parts of an absolute target without a path point to no byte of the head.
+    let locate = |part: &[u8]| match (part.as_ptr() as usize).checked_sub(base) {
+        Some(start) if start + part.len() <= bytes.len() => Some(Span::new(start, start + part.len())),
+        _ => None,
+    };
+    let facts = normalise_path(path, &mut context.target.normalised)?;
+    let target = &mut context.target;
+    target.asterisk = form == TargetForm::Asterisk;
+    target.authority = authority.and_then(locate);
+    target.query = query.and_then(locate);
+    target.changed = facts.changed;
+    match locate(path) {
+        Some(span) => target.path = span,
+        None => {
+            target.normalised.clear();
+            target.normalised.extend_from_slice(path);
+            target.changed = true;
+        }
+    }
+    Ok(facts)
+}
+
+/// RFC 9112 section 3.2: exactly one valid Host in HTTP/1.1, at most one in HTTP/1.0.
+fn check_host(context: &RequestContext) -> Result<(), ErrorKind> {
+    let request = &context.request;
+    let mut hosts = request.values(Known::Host);
+    let (first, second) = (hosts.next(), hosts.next());
+    let missing = first.is_none() && request.version == Version::Http11;
+    if missing || second.is_some() || first.is_some_and(|host| !valid_host(host)) {
+        return Err(ErrorKind::HostInvalid);
+    }
+    match context.target.authority {
+        Some(authority) if !valid_host(request.text(authority)) => Err(ErrorKind::HostInvalid),
+        _ => Ok(()),
+    }
+}
+
+/// Looks at the body bytes that came with the head, so that a malformed beginning reaches no origin.
+fn take_in_hand(exchange: &mut Exchange, bytes_max: Option<u64>) -> Result<(), ErrorKind> {
+    let upload = &mut exchange.upload;
+    let framing = exchange.context.facts.framing;
+    if let (BodyFraming::Length(length), Some(max)) = (framing, bytes_max)
+        && length > max
+    {
+        return Err(ErrorKind::BodyTooLarge);
+    }
+    upload.body = Body::new(framing);
+    upload.whole = upload.body.is_done();
+    if upload.whole {
+        return Ok(());
+    }
+    let step = upload.body.advance(exchange.context.request.rest())?;
+    upload.in_hand = step.consumed;
+    upload.relay = step.relay;
+    upload.whole = step.done;
+    upload.bytes = step.consumed as u64;
+    match bytes_max {
+        Some(max) if upload.bytes > max => Err(ErrorKind::BodyTooLarge),
+        _ => Ok(()),
+    }
+}

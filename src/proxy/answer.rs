@@ -1,0 +1,257 @@
+//! Relaying an answer: interim heads, the final head, the body as it comes (P8).
+
+use super::exchange::Answer;
+use super::forward::Job;
+use crate::base::buffer::Buf;
+use crate::error::ErrorKind;
+use crate::http::{BodyFraming, Version};
+use crate::http1::body::Body;
+use crate::http1::chunked::ChunkedRelay;
+use crate::http1::conn::{read_response_head, write_all};
+use crate::http1::encode::{Persistence, ResponseEdit, encode_response};
+use crate::http1::framing::response_framing;
+use crate::io::Wait;
+use crate::limits::{HEAD_BUFFER_BYTES, HEAD_ROOM_BYTES, INTERIM_RESPONSES_MAX};
+
+/// How an answer ended.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Relayed {
+    /// Whether the upstream's connection can carry another request.
+    pub reusable: bool,
+    /// Whether the client's connection ends.
+    pub close: bool,
+    /// Whether the upstream switched protocols: both connections become a tunnel.
+    pub tunnel: bool,
+}
+
+/// Reads the answer and passes it on.
+///
+/// # Errors
+/// What went wrong; `answer.status` tells whether a final head had been begun.
+pub(super) async fn relay(answer: &mut Answer, job: &Job<'_>) -> Result<Relayed, ErrorKind> {
+    answer.head.bytes = first_buffer(job);
+    for _ in 0..INTERIM_RESPONSES_MAX {
+        read_head(answer, job).await?;
+        match answer.head.status {
+            101 if job.context.facts.upgrade.is_some() => {
+                return Ok(Relayed { tunnel: true, close: true, reusable: false });
+            }
+            101 => return Err(ErrorKind::UpgradeUnexpected),
+            100..200 => Box::pin(relay_interim(answer, job)).await?,
+            // Servers say so when they time an idle connection out (RFC 9110 section 15.5.9).
+            408 if job.may_be_stale() => return Err(ErrorKind::UpstreamClosed),
+            _ => return relay_final(answer, job).await,
+        }
+    }
+    Err(ErrorKind::ResponseMalformed)
+}
+
+/// A larger buffer where the endpoint's last answer was large, so that the next one needs no
+/// second read.
+fn first_buffer(job: &Job<'_>) -> Buf {
+    let mut bytes = match job.endpoint().large_answers.get() {
+        true => Buf::for_body(),
+        false => Buf::for_head(),
+    };
+    bytes.leave_room(HEAD_ROOM_BYTES);
+    bytes
+}
+
+async fn read_head(answer: &mut Answer, job: &Job<'_>) -> Result<(), ErrorKind> {
+    // While the request is being sent, its own pump watches over the time.
+    let timeout_ms = match job.request_done.get() {
+        true => job.response_timeout_ms(),
+        false => crate::limits::TIMEOUT_MS_MAX,
+    };
+    job.down.timer.arm(Wait::ResponseHead, timeout_ms);
+    let limits = &job.listener.head;
+    read_response_head(job.stream(), &mut answer.head, &mut answer.parser, limits).await
+}
+
+/// Passes a 1xx answer on (RFC 9110 section 15.2); HTTP/1.0 has none.
+async fn relay_interim(answer: &mut Answer, job: &Job<'_>) -> Result<(), ErrorKind> {
+    if job.context.request.version == Version::Http11 {
+        let edit = ResponseEdit {
+            framing: BodyFraming::None,
+            drop_content_length: true,
+            persistence: Persistence::Open,
+            request_id: None,
+            date: None,
+            via: job.listener.via,
+        };
+        let mut out = std::mem::take(&mut answer.scratch);
+        prepare(&mut out);
+        encode_response(&mut out, answer.head.bytes.filled(), &answer.head, &edit);
+        answer.scratch = write_client(out, job).await?;
+    }
+    let mut bytes = std::mem::take(&mut answer.head.bytes);
+    bytes.consume(answer.head.head_len);
+    answer.head.reset();
+    answer.head.bytes = bytes;
+    Ok(())
+}
+
+async fn relay_final(answer: &mut Answer, job: &Job<'_>) -> Result<Relayed, ErrorKind> {
+    let framing = response_framing(&answer.head, job.context.facts.is_head)?;
+    let strips = framing.body == BodyFraming::Chunked
+        && job.context.request.version == Version::Http10;
+    let endless = framing.body == BodyFraming::UntilClose || strips;
+    let close = endless
+        || !job.context.facts.keep_alive
+        || !job.request_done.get()
+        || job.core.draining.get();
+    let mut body = Body::new(framing.body);
+    let mut bytes = std::mem::take(&mut answer.head.bytes);
+    let rest = &bytes.filled()[answer.head.head_len..];
+    if strips {
+        encode_final(answer, &bytes, job, BodyFraming::UntilClose, true, true);
+        return Box::pin(relay_stripped(answer, job, bytes)).await;
+    }
+    let step = body.advance(rest).map_err(|_| ErrorKind::ResponseMalformed)?;
+    let extra = rest.len() > step.consumed;
+    let mut done = step.done || body.is_done();
+    note_size(job, &body, rest.len());
+    encode_final(answer, &bytes, job, framing.body, framing.drop_content_length, close);
+    bytes.consume(answer.head.head_len);
+    bytes.truncate(step.relay);
+    answer.bytes += step.relay as u64;
+    if done {
+        bytes.extend(body.tail());
+    }
+    // The new head goes where the old one was, so that head and body leave in one write.
+    if !bytes.prepend(answer.scratch.filled()) {
+        answer.scratch.extend(bytes.filled());
+        std::mem::swap(&mut bytes, &mut answer.scratch);
+    }
+    answer.scratch.clear();
+    let bytes = write_client(bytes, job).await?;
+    if !done {
+        done = relay_body(answer, job, &mut body, bytes).await?;
+    }
+    Ok(Relayed { reusable: framing.reusable && done && !extra, close, tunnel: false })
+}
+
+/// Remembers whether answers of this endpoint want a large buffer.
+fn note_size(job: &Job<'_>, body: &Body, in_hand: usize) {
+    let large = match body {
+        Body::Done => in_hand > HEAD_BUFFER_BYTES / 2,
+        Body::Length(left) => *left as usize + in_hand > HEAD_BUFFER_BYTES / 2,
+        Body::Chunked(_) | Body::UntilClose => in_hand > HEAD_BUFFER_BYTES / 2,
+    };
+    if job.endpoint().large_answers.get() != large {
+        job.endpoint().large_answers.set(large);
+    }
+}
+
+fn prepare(out: &mut Buf) {
+    if out.capacity() == 0 {
+        *out = Buf::for_head();
+    }
+    out.clear();
+}
+
+/// Encodes the final head into the scratch buffer; from here on an answer has been begun.
+fn encode_final(
+    answer: &mut Answer,
+    bytes: &Buf,
+    job: &Job<'_>,
+    framing: BodyFraming,
+    drop_content_length: bool,
+    close: bool,
+) {
+    let persistence = match (close, job.context.request.version) {
+        (true, _) => Persistence::Close,
+        (false, Version::Http10) => Persistence::KeepAlive,
+        (false, Version::Http11) => Persistence::Open,
+    };
+    let edit = ResponseEdit {
+        framing,
+        drop_content_length,
+        persistence,
+        request_id: Some(job.context.request_id.text(&job.context.request)),
+        date: Some(&job.core.date()),
+        via: job.listener.via,
+    };
+    let mut out = std::mem::take(&mut answer.scratch);
+    prepare(&mut out);
+    encode_response(&mut out, bytes.filled(), &answer.head, &edit);
+    answer.scratch = out;
+    answer.status = answer.head.status;
+}
+
+/// Writes to the client within its deadline.
+async fn write_client(out: Buf, job: &Job<'_>) -> Result<Buf, ErrorKind> {
+    let timer = &job.down.timer;
+    let progress = || timer.arm(Wait::ClientWrite, job.listener.write_timeout_ms);
+    match write_all(&job.down.stream, out, progress).await {
+        (Ok(()), out) => Ok(out),
+        (Err(_), _) => Err(ErrorKind::ClientAborted),
+    }
+}
+
+/// Passes the rest of a body on, one buffer at a time. Returns whether it was whole; an answer
+/// without a length is whole when the upstream ends it.
+async fn relay_body(
+    answer: &mut Answer,
+    job: &Job<'_>,
+    body: &mut Body,
+    mut bytes: Buf,
+) -> Result<bool, ErrorKind> {
+    if bytes.capacity() <= HEAD_BUFFER_BYTES && body.left().is_none_or(|left| left > 4_096) {
+        bytes = Buf::for_body();
+    }
+    loop {
+        bytes.clear();
+        job.down.timer.arm(Wait::ResponseBody, job.settings.body_timeout_ms);
+        let (result, back) = job.stream().read(bytes).await;
+        bytes = back;
+        match result {
+            Ok(0) if matches!(body, Body::UntilClose) && job.down.timer.expired().is_none() => {
+                return Ok(true);
+            }
+            Ok(0) | Err(_) => return Err(ErrorKind::ResponseIncomplete),
+            Ok(_) => {}
+        }
+        let read = bytes.len();
+        let step = body.advance(bytes.filled()).map_err(|_| ErrorKind::ResponseMalformed)?;
+        bytes.truncate(step.relay);
+        answer.bytes += step.relay as u64;
+        if step.done {
+            bytes.extend(body.tail());
+        }
+        bytes = write_client(bytes, job).await?;
+        if step.done {
+            // Bytes behind the end belong to no request of ours: the connection is not kept.
+            return Ok(step.consumed == read);
+        }
+    }
+}
+
+/// Passes a chunked body on to an HTTP/1.0 client, which knows no chunks.
+async fn relay_stripped(
+    answer: &mut Answer,
+    job: &Job<'_>,
+    mut bytes: Buf,
+) -> Result<Relayed, ErrorKind> {
+    let mut coding = ChunkedRelay::new();
+    let mut out = std::mem::take(&mut answer.scratch);
+    bytes.consume(answer.head.head_len);
+    loop {
+        let stripped =
+            coding.strip(bytes.filled_mut()).map_err(|_| ErrorKind::ResponseMalformed)?;
+        out.extend(&bytes.filled()[..stripped.data]);
+        answer.bytes += stripped.data as u64;
+        out = write_client(out, job).await?;
+        if stripped.done {
+            return Ok(Relayed { reusable: false, close: true, tunnel: false });
+        }
+        out.clear();
+        bytes.clear();
+        job.down.timer.arm(Wait::ResponseBody, job.settings.body_timeout_ms);
+        let (result, back) = job.stream().read(bytes).await;
+        bytes = back;
+        if !matches!(result, Ok(count) if count > 0) {
+            return Err(ErrorKind::ResponseIncomplete);
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! The client's side of a connection.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use crate::http::Forwarding;
+use crate::io::wait::Timer;
+use crate::io::{Cancel, Handle, Shutdown, Stream, Target, Wait};
+use crate::limits::{LINGER_BYTES_MAX, LINGER_MS};
+use crate::snapshot::ListenerPlan;
+use crate::state::Core;
+
+use crate::base::buffer::Buf;
+
+/// A client's connection, from accept to close.
+pub struct Downstream {
+    /// Its one deadline while requests are served one step after the other. Before `stream`, so
+    /// that it is gone when the descriptor is closed.
+    pub timer: Timer,
+    /// The connection.
+    pub stream: Stream,
+    /// Ends the read of an idle connection.
+    pub idle_read: Rc<Cancel>,
+    /// Which listener of the snapshot it came by.
+    pub listener: usize,
+    /// What upstreams are told about it.
+    pub forwarding: Forwarding,
+}
+
+impl Downstream {
+    /// A connection that was just accepted.
+    pub fn new(
+        stream: Stream,
+        peer: SocketAddr,
+        listener: usize,
+        plan: &ListenerPlan,
+        core: &Core,
+    ) -> Downstream {
+        let idle_read = Rc::new(Cancel::default());
+        let target = Target {
+            client: stream.handle(),
+            upstream: None,
+            idle_read: Some(idle_read.clone()),
+        };
+        Downstream {
+            timer: Timer::new(&core.deadlines, target),
+            stream,
+            idle_read,
+            listener,
+            forwarding: Forwarding::new(peer, plan.address.port(), plan.trusts(peer.ip())),
+        }
+    }
+
+    /// What a second timer for the same connection acts on.
+    pub fn target(&self, upstream: Option<Handle>) -> Target {
+        Target { client: self.stream.handle(), upstream, idle_read: None }
+    }
+
+    /// Ends the connection so that the last answer is not lost: the end is sent, and what the
+    /// client is still sending is read and discarded for a while (RFC 9112 section 9.6).
+    pub async fn close(self) {
+        self.stream.shutdown(Shutdown::Write);
+        self.timer.arm(Wait::Linger, LINGER_MS);
+        let mut buf = Buf::for_head();
+        let mut discarded = 0;
+        while discarded < LINGER_BYTES_MAX {
+            buf.clear();
+            let (result, back) = self.stream.read(buf).await;
+            buf = back;
+            match result {
+                Ok(count) if count > 0 => discarded += count as u64,
+                _ => break,
+            }
+        }
+    }
+
+    /// Ends the connection so that the client cannot take what it got for a whole answer.
+    pub fn reset(self) {
+        let Downstream { timer, stream, .. } = self;
+        drop(timer);
+        stream.reset();
+    }
+}

@@ -1,0 +1,137 @@
+//! A request whose body is still coming: both directions at once (P9).
+
+use super::answer::{self, Relayed};
+use super::exchange::{Answer, Upload};
+use super::forward::Job;
+use crate::base::buffer::Buf;
+use crate::error::ErrorKind;
+use crate::http1::conn::write_all;
+use crate::io::runtime::join;
+use crate::io::wait::Timer;
+use crate::io::{Cancel, Wait};
+
+/// Sends the request's head and what is in hand of its body, then pumps both ways until both are
+/// over. A final answer ends the upload; a failed upload ends the answer.
+pub(super) async fn run(
+    upload: &mut Upload,
+    answer: &mut Answer,
+    job: &Job<'_>,
+) -> Result<Relayed, ErrorKind> {
+    let mut first = std::mem::take(&mut answer.scratch);
+    first.extend(&job.context.request.rest()[..upload.relay]);
+    let Upload { body, behind, bytes, cancel, .. } = upload;
+    let cancel: &Cancel = cancel;
+    let mut pump = Pump {
+        body,
+        behind,
+        bytes,
+        cancel,
+        timer: Timer::new(&job.core.deadlines, job.down.target(Some(job.stream().handle()))),
+        job,
+    };
+    let sending = async {
+        let sent = pump.run(first).await;
+        if sent.is_err() {
+            job.stop_upstream();
+        }
+        sent
+    };
+    let answering = async {
+        let relayed = answer::relay(answer, job).await;
+        job.answer_done.set(true);
+        cancel.cancel();
+        if !job.request_done.get() {
+            job.stop_upstream();
+        }
+        relayed
+    };
+    let (sent, relayed) = join(sending, answering).await;
+    match (sent, relayed) {
+        (Err(kind), Err(_)) => Err(kind),
+        (_, relayed) => relayed,
+    }
+}
+
+/// The upload.
+struct Pump<'a> {
+    body: &'a mut crate::http1::body::Body,
+    behind: &'a mut Buf,
+    bytes: &'a mut u64,
+    cancel: &'a Cancel,
+    timer: Timer,
+    job: &'a Job<'a>,
+}
+
+impl Pump<'_> {
+    /// Passes the body on until it is whole, the answer is over, or the upstream takes no more.
+    ///
+    /// # Errors
+    /// What the client did wrong.
+    async fn run(&mut self, first: Buf) -> Result<(), ErrorKind> {
+        let mut whole = false;
+        let mut taken = self.send(first).await;
+        while let Some(buf) = taken {
+            if whole || self.job.answer_done.get() {
+                break;
+            }
+            let Some(mut buf) = self.receive(buf).await? else { break };
+            let step = self.body.advance(buf.filled())?;
+            *self.bytes += step.consumed as u64;
+            if self.job.route.body_bytes_max.is_some_and(|max| *self.bytes > max) {
+                return Err(ErrorKind::BodyTooLarge);
+            }
+            whole = step.done;
+            if buf.len() > step.consumed {
+                *self.behind = Buf::for_head();
+                self.behind.reserve(buf.len() - step.consumed);
+                self.behind.extend(&buf.filled()[step.consumed..]);
+            }
+            buf.truncate(step.relay);
+            if whole {
+                buf.extend(self.body.tail());
+            }
+            taken = self.send(buf).await;
+        }
+        if taken.is_some() && whole {
+            self.job.request_done.set(true);
+        }
+        self.timer.disarm();
+        // From now on it is for the upstream to answer.
+        if !self.job.answer_done.get() {
+            self.job.answer_due();
+        }
+        Ok(())
+    }
+
+    /// Reads more of the body; `None` when the answer is over.
+    async fn receive(&mut self, mut buf: Buf) -> Result<Option<Buf>, ErrorKind> {
+        buf.clear();
+        if buf.capacity() <= crate::limits::HEAD_BUFFER_BYTES && *self.bytes > 0 {
+            buf = Buf::for_body();
+        }
+        self.timer.arm(Wait::RequestBody, self.job.listener.body_timeout_ms);
+        let (result, buf) = self.job.down.stream.read_cancelable(buf, self.cancel).await;
+        match result {
+            Ok(count) if count > 0 => Ok(Some(buf)),
+            Err(error) if Cancel::is_canceled(&error) && self.job.answer_done.get() => Ok(None),
+            _ if self.job.answer_done.get() => Ok(None),
+            _ if self.timer.expired() == Some(Wait::RequestBody) => Err(ErrorKind::BodyTimeout),
+            _ => Err(ErrorKind::ClientAborted),
+        }
+    }
+
+    /// Writes to the upstream; `None` when it takes no more, which its answer may explain.
+    async fn send(&mut self, buf: Buf) -> Option<Buf> {
+        let timeout_ms = self.job.settings.body_timeout_ms;
+        let progress = || self.timer.arm(Wait::UpstreamWrite, timeout_ms);
+        let (result, buf) = write_all(self.job.stream(), buf, progress).await;
+        result.ok().map(|()| buf)
+    }
+}
+
+impl Job<'_> {
+    /// Begins the wait for the answer's head, unless it has come already.
+    fn answer_due(&self) {
+        self.down.timer.bound(Wait::ResponseHead, self.response_timeout_ms());
+    }
+}

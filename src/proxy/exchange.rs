@@ -1,0 +1,143 @@
+//! One request and its answer: the state that lives only while it is served, pooled per core.
+
+use std::cell::RefCell;
+
+use crate::base::buffer::Buf;
+use crate::context::RequestContext;
+use crate::error::ErrorKind;
+use crate::http::{BodyFraming, ResponseHead};
+use crate::http1::body::Body;
+use crate::http1::head::{RequestParser, ResponseParser};
+use crate::io::Cancel;
+use crate::limits::EXCHANGES_KEPT;
+
+/// A request being served.
+pub struct Exchange {
+    /// The facts of the request.
+    pub context: RequestContext,
+    /// Where the parser of its head stands.
+    pub parser: RequestParser,
+    /// Where its body stands.
+    pub upload: Upload,
+    /// The answer.
+    pub answer: Answer,
+}
+
+/// A request's body on its way to the upstream.
+pub struct Upload {
+    /// Where it stands.
+    pub body: Body,
+    /// Bytes behind the head that belong to the body.
+    pub in_hand: usize,
+    /// How many of those are passed on as they are.
+    pub relay: usize,
+    /// Whether the body ended within them.
+    pub whole: bool,
+    /// What was read behind the body: the beginning of the next request.
+    pub behind: Buf,
+    /// Body bytes taken from the client.
+    pub bytes: u64,
+    /// Ends the read of the upload when the answer is over.
+    pub cancel: Cancel,
+}
+
+/// An answer on its way to the client.
+#[derive(Default)]
+pub struct Answer {
+    /// Its head.
+    pub head: ResponseHead,
+    /// Where the parser of its head stands.
+    pub parser: ResponseParser,
+    /// Heads are encoded in here.
+    pub scratch: Buf,
+    /// Status of the final answer once it is begun, 0 before.
+    pub status: u16,
+    /// The error that ended the exchange, if one did.
+    pub error: Option<ErrorKind>,
+    /// Body bytes given to the client.
+    pub bytes: u64,
+}
+
+/// An exchange on loan; goes back to the pool of its core on drop.
+pub struct Pooled(Option<Box<Exchange>>);
+
+thread_local! {
+    static POOL: RefCell<Vec<Box<Exchange>>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Exchange {
+    /// A free exchange, from the pool where it has one.
+    pub fn take() -> Pooled {
+        let pooled = POOL.with(|pool| pool.borrow_mut().pop());
+        Pooled(Some(pooled.unwrap_or_else(|| Box::new(Exchange::new()))))
+    }
+
+    fn new() -> Exchange {
+        Exchange {
+            context: RequestContext::default(),
+            parser: RequestParser::default(),
+            upload: Upload {
+                body: Body::Done,
+                in_hand: 0,
+                relay: 0,
+                whole: true,
+                behind: Buf::empty(),
+                bytes: 0,
+                cancel: Cancel::default(),
+            },
+            answer: Answer::default(),
+        }
+    }
+
+    /// What was read of the next request, once this one is over.
+    pub fn take_behind(&mut self) -> Buf {
+        if self.upload.behind.capacity() > 0 {
+            return std::mem::take(&mut self.upload.behind);
+        }
+        let request = &mut self.context.request;
+        request.bytes.consume(request.head_len + self.upload.in_hand);
+        std::mem::take(&mut request.bytes)
+    }
+
+    fn reset(&mut self) {
+        self.context.reset();
+        self.upload.body = Body::new(BodyFraming::None);
+        self.upload.behind = Buf::empty();
+        self.upload.in_hand = 0;
+        self.upload.relay = 0;
+        self.upload.whole = true;
+        self.upload.bytes = 0;
+        self.answer.head.reset();
+        self.answer.scratch = Buf::empty();
+        self.answer.status = 0;
+        self.answer.error = None;
+        self.answer.bytes = 0;
+    }
+}
+
+impl std::ops::Deref for Pooled {
+    type Target = Exchange;
+
+    fn deref(&self) -> &Exchange {
+        self.0.as_ref().expect("held until it is dropped")
+    }
+}
+
+impl std::ops::DerefMut for Pooled {
+    fn deref_mut(&mut self) -> &mut Exchange {
+        self.0.as_mut().expect("held until it is dropped")
+    }
+}
+
+impl Drop for Pooled {
+    fn drop(&mut self) {
+        let Some(mut exchange) = self.0.take() else { return };
+        exchange.reset();
+        POOL.with(|pool| {
+            let pool = &mut *pool.borrow_mut();
+            if pool.len() < EXCHANGES_KEPT {
+                pool.push(exchange);
+            }
+        });
+    }
+}

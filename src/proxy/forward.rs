@@ -1,0 +1,290 @@
+//! Forwarding: an endpoint, a connection, the request there and the answer back.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use super::answer::{self, Relayed};
+use super::duplex;
+use super::exchange::{Answer, Exchange};
+use super::tunnel;
+use super::{Downstream, Next};
+use crate::base::buffer::Buf;
+use crate::context::RequestContext;
+use crate::error::{ErrorKind, Retry};
+use crate::http::BodyFraming;
+use crate::http1::conn::write_all;
+use crate::http1::encode::{RequestEdit, encode_request};
+use crate::io::wait::Timer;
+use crate::io::{Shutdown, Stream, Wait};
+use crate::limits::TRIES_MAX;
+use crate::route::RoutePlan;
+use crate::snapshot::ListenerPlan;
+use crate::state::Core;
+use crate::upstream::connect::{acquire, connect};
+use crate::upstream::{Endpoint, Lease, Settings};
+
+/// What the pumps of one exchange share.
+pub(super) struct Job<'a> {
+    pub context: &'a RequestContext,
+    pub down: &'a Downstream,
+    pub core: &'a Core,
+    pub listener: &'a ListenerPlan,
+    pub route: &'a RoutePlan,
+    pub settings: Settings,
+    pub lease: &'a Lease,
+    /// Bounds the whole request, where the route asks for it (B9).
+    pub total: Option<&'a Timer>,
+    /// Whether the request has been sent to its end.
+    pub request_done: Cell<bool>,
+    /// Whether the answer is over.
+    pub answer_done: Cell<bool>,
+}
+
+/// Sends the request to an endpoint and relays the answer, trying again where that is safe.
+///
+/// # Errors
+/// What went wrong; whether an answer has been begun stands in the exchange.
+pub(super) async fn forward(
+    exchange: &mut Exchange,
+    down: &Downstream,
+    core: &Rc<Core>,
+    listener: &ListenerPlan,
+    route: &RoutePlan,
+) -> Result<Next, ErrorKind> {
+    let upstream = core.upstream(route.upstream).ok_or(ErrorKind::NoEndpoint)?;
+    let _permit = upstream.admit()?;
+    let total = route.total_timeout_ms.map(|total_ms| {
+        let timer = Timer::new(&core.deadlines, down.target(None));
+        timer.arm(Wait::Total, total_ms);
+        timer
+    });
+    let replayable = exchange.context.facts.idempotent && exchange.upload.whole;
+    let mut failed_on = None;
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let endpoint = upstream.pick(failed_on)?;
+        let settings = upstream.settings();
+        // After a stale connection its neighbours are no better: a new one.
+        let pooled = match failed_on {
+            None => acquire(&endpoint, core.now_ms(), !replayable),
+            Some(_) => None,
+        };
+        let lease = match pooled {
+            Some(lease) => Ok(lease),
+            None => Box::pin(connect(&endpoint, settings.connect_timeout_ms)).await,
+        };
+        let failed = match lease {
+            Ok(lease) => {
+                let reused = lease.reused;
+                let place = Place { down, core, listener, route, settings, total: total.as_ref() };
+                match attempt(exchange, &place, lease).await {
+                    Err(kind) if kind.retry() == Retry::Stale && !(reused && replayable) => {
+                        return Err(kind);
+                    }
+                    other => other,
+                }
+            }
+            Err(kind) => Err(kind),
+        };
+        match failed {
+            Err(kind) if can_retry(kind, tries, &exchange.answer, total.as_ref()) => {
+                core.counters.retries.increment();
+                failed_on = Some(endpoint.id);
+            }
+            Err(_) if total.as_ref().is_some_and(|total| total.expired().is_some()) => {
+                return Err(ErrorKind::TotalTimeout);
+            }
+            done => return done,
+        }
+    }
+}
+
+fn can_retry(kind: ErrorKind, tries: usize, answer: &Answer, total: Option<&Timer>) -> bool {
+    kind.retry() != Retry::No
+        && tries < TRIES_MAX
+        && answer.status == 0
+        && total.is_none_or(|total| total.expired().is_none())
+}
+
+/// Where a request is and where it goes: what stays the same over its tries.
+struct Place<'a> {
+    down: &'a Downstream,
+    core: &'a Core,
+    listener: &'a ListenerPlan,
+    route: &'a RoutePlan,
+    settings: Settings,
+    total: Option<&'a Timer>,
+}
+
+/// One try on one connection.
+async fn attempt(
+    exchange: &mut Exchange,
+    place: &Place<'_>,
+    lease: Lease,
+) -> Result<Next, ErrorKind> {
+    let Exchange { context, upload, answer, .. } = exchange;
+    let attached = Attached::new(place.down, place.total, lease);
+    let job = Job {
+        context,
+        down: place.down,
+        core: place.core,
+        listener: place.listener,
+        route: place.route,
+        settings: place.settings,
+        lease: attached.lease(),
+        total: place.total,
+        request_done: Cell::new(upload.whole),
+        answer_done: Cell::new(false),
+    };
+    encode(&mut answer.scratch, &job);
+    let relayed = if upload.whole {
+        let rest = context.request.rest();
+        answer.scratch.extend(&rest[..upload.relay]);
+        answer.scratch.extend(upload.body.tail());
+        plain(answer, &job).await
+    } else {
+        Box::pin(duplex::run(upload, answer, &job)).await
+    };
+    let relayed = relayed.map_err(|kind| job.reason(kind))?;
+    if relayed.tunnel {
+        let next = Box::pin(tunnel::run(upload, answer, &job)).await;
+        return next.map_err(|kind| job.reason(kind));
+    }
+    let done = job.request_done.get();
+    if relayed.reusable && done {
+        attached.release(place.core.now_ms(), place.settings.idle_connections_max);
+    }
+    Ok(if relayed.close { Next::Close } else { Next::KeepAlive })
+}
+
+/// The ordinary request, all of it in hand: four operations.
+async fn plain(answer: &mut Answer, job: &Job<'_>) -> Result<Relayed, ErrorKind> {
+    let timer = &job.down.timer;
+    let out = std::mem::take(&mut answer.scratch);
+    let progress = || timer.arm(Wait::UpstreamWrite, job.settings.body_timeout_ms);
+    // A failed write is told by the read that follows: an answer may have come before it.
+    let (_, out) = write_all(job.lease.stream(), out, progress).await;
+    answer.scratch = out;
+    answer.scratch.clear();
+    if timer.expired().is_some() {
+        return Err(ErrorKind::UpstreamWriteTimeout);
+    }
+    answer::relay(answer, job).await
+}
+
+/// Encodes the request's head into `out`.
+fn encode(out: &mut Buf, job: &Job<'_>) {
+    if out.capacity() == 0 {
+        *out = Buf::for_head();
+    }
+    out.clear();
+    let context = job.context;
+    let bytes = context.request.bytes.filled();
+    let authority = context.target.authority.map(|authority| authority.of(bytes));
+    let host_named = context.host();
+    let host = match authority {
+        Some(authority) => Some(authority),
+        None if host_named.is_none() => Some(job.lease.endpoint().plan.authority.as_bytes()),
+        None => None,
+    };
+    let path = if context.target.asterisk { b"*" } else { job.route.strip(context.path()) };
+    let edit = RequestEdit {
+        path,
+        query: context.target.query.map(|query| query.of(bytes)),
+        host,
+        host_named,
+        framing: context.facts.framing,
+        forwarding: &job.down.forwarding,
+        request_id: context.request_id.text(&context.request),
+        upgrade: context.facts.upgrade.as_deref(),
+        via: job.listener.via,
+        forwarded: job.listener.forwarded,
+    };
+    encode_request(out, &context.request, &edit);
+}
+
+impl Job<'_> {
+    /// The upstream's connection.
+    pub(super) fn stream(&self) -> &Stream {
+        self.lease.stream()
+    }
+
+    /// The endpoint.
+    pub(super) fn endpoint(&self) -> &Endpoint {
+        self.lease.endpoint()
+    }
+
+    /// The timeout for the head of the answer (R11).
+    pub(super) fn response_timeout_ms(&self) -> u64 {
+        self.route.response_timeout_ms.unwrap_or(self.settings.response_timeout_ms)
+    }
+
+    /// Whether the upstream's answer is for a request with this framing that may be sent again.
+    pub(super) fn may_be_stale(&self) -> bool {
+        self.lease.reused
+            && self.context.facts.idempotent
+            && self.context.facts.framing == BodyFraming::None
+    }
+
+    /// Stops both directions of the upstream's connection.
+    pub(super) fn stop_upstream(&self) {
+        self.stream().shutdown(Shutdown::Both);
+    }
+
+    /// What an error really was: a deadline that ended the wait, or what it looked like.
+    pub(super) fn reason(&self, kind: ErrorKind) -> ErrorKind {
+        if self.total.is_some_and(|total| total.expired().is_some()) {
+            return ErrorKind::TotalTimeout;
+        }
+        match self.down.timer.expired() {
+            Some(Wait::ResponseHead) => ErrorKind::ResponseTimeout,
+            Some(Wait::ResponseBody) => ErrorKind::ResponseBodyTimeout,
+            Some(Wait::UpstreamWrite) => ErrorKind::UpstreamWriteTimeout,
+            Some(Wait::ClientWrite) => ErrorKind::ClientWriteTimeout,
+            Some(Wait::ClientGone) => ErrorKind::ClientAborted,
+            _ => kind,
+        }
+    }
+}
+
+/// A lease that the deadlines of the exchange know of. They forget it before it is closed.
+struct Attached<'a> {
+    lease: Option<Lease>,
+    down: &'a Downstream,
+    total: Option<&'a Timer>,
+}
+
+impl<'a> Attached<'a> {
+    fn new(down: &'a Downstream, total: Option<&'a Timer>, lease: Lease) -> Attached<'a> {
+        down.timer.set_upstream(Some(lease.stream().handle()));
+        if let Some(total) = total {
+            total.set_upstream(Some(lease.stream().handle()));
+        }
+        Attached { lease: Some(lease), down, total }
+    }
+
+    fn lease(&self) -> &Lease {
+        self.lease.as_ref().expect("attached until it is released")
+    }
+
+    fn release(mut self, now_ms: u64, idle_max: usize) {
+        self.detach();
+        if let Some(lease) = self.lease.take() {
+            lease.release(now_ms, idle_max);
+        }
+    }
+
+    fn detach(&self) {
+        self.down.timer.set_upstream(None);
+        if let Some(total) = self.total {
+            total.set_upstream(None);
+        }
+    }
+}
+
+impl Drop for Attached<'_> {
+    fn drop(&mut self) {
+        self.detach();
+    }
+}

@@ -1,0 +1,91 @@
+//! A tunnel: after 101 both connections carry bytes that are none of the proxy's business.
+
+use super::exchange::{Answer, Upload};
+use super::forward::Job;
+use super::serve::Next;
+use crate::base::buffer::Buf;
+use crate::error::ErrorKind;
+use crate::http::BodyFraming;
+use crate::http1::conn::write_all;
+use crate::http1::encode::{Persistence, ResponseEdit, encode_response};
+use crate::io::runtime::join;
+use crate::io::{Shutdown, Stream, Wait};
+use crate::observe::WorkerCounters;
+
+/// Passes the 101 on and then everything, both ways, until both sides have ended or nothing has
+/// come for the tunnel's idle timeout. Bytes behind either head are the first of the tunnel.
+pub(super) async fn run(
+    upload: &mut Upload,
+    answer: &mut Answer,
+    job: &Job<'_>,
+) -> Result<Next, ErrorKind> {
+    let edit = ResponseEdit {
+        framing: BodyFraming::None,
+        drop_content_length: true,
+        persistence: Persistence::Upgrade,
+        request_id: None,
+        date: None,
+        via: job.listener.via,
+    };
+    let mut to_client = Buf::for_head();
+    encode_response(&mut to_client, answer.head.bytes.filled(), &answer.head, &edit);
+    to_client.extend(answer.head.rest());
+    answer.head.bytes = Buf::empty();
+    answer.status = 101;
+    let mut to_upstream = Buf::for_head();
+    to_upstream.extend(&job.context.request.rest()[upload.in_hand..]);
+    upload.in_hand = job.context.request.rest().len();
+
+    let counters = &job.core.counters;
+    counters.tunnels.increment();
+    let _open = Open(counters);
+    let (client, upstream) = (&job.down.stream, job.stream());
+    let up = copy(job, client, upstream, to_upstream, &mut upload.bytes);
+    let down = copy(job, upstream, client, to_client, &mut answer.bytes);
+    join(up, down).await;
+    Ok(Next::Close)
+}
+
+/// Copies one direction to its end, which is passed on; a failure ends both directions.
+async fn copy(job: &Job<'_>, from: &Stream, to: &Stream, first: Buf, bytes: &mut u64) {
+    let mut buf = first;
+    loop {
+        let progress = || job.down.timer.arm(Wait::Tunnel, job.settings.tunnel_timeout_ms);
+        progress();
+        *bytes += buf.len() as u64;
+        let (written, back) = write_all(to, buf, progress).await;
+        if written.is_err() {
+            from.shutdown(Shutdown::Both);
+            to.shutdown(Shutdown::Both);
+            return;
+        }
+        // A quiet tunnel keeps no buffer.
+        drop(back);
+        progress();
+        if from.readable().await.is_err() {
+            from.shutdown(Shutdown::Both);
+            to.shutdown(Shutdown::Both);
+            return;
+        }
+        let (read, back) = from.read(Buf::for_head()).await;
+        buf = back;
+        match read {
+            Ok(count) if count > 0 => {}
+            Ok(_) => return to.shutdown(Shutdown::Write),
+            Err(_) => {
+                from.shutdown(Shutdown::Both);
+                to.shutdown(Shutdown::Both);
+                return;
+            }
+        }
+    }
+}
+
+/// Counts a tunnel as long as it is open.
+struct Open<'a>(&'a WorkerCounters);
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.0.tunnels.decrement();
+    }
+}

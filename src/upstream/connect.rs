@@ -1,0 +1,52 @@
+//! Getting a connection to an endpoint: a pooled one, or a new one.
+
+use std::io;
+use std::rc::Rc;
+
+use super::group::Endpoint;
+use super::plan::EndpointAddress;
+use super::pool::Lease;
+use crate::error::ErrorKind;
+use crate::io::Stream;
+use crate::io::connect::{connect_tcp, connect_unix};
+
+/// Addresses of one name that are tried for one request.
+const ADDRESSES_TRIED_MAX: usize = 3;
+
+/// A pooled connection, where there is one. `checked` asks for a look at it first, for requests that
+/// cannot be sent twice.
+#[inline]
+pub fn acquire(endpoint: &Rc<Endpoint>, now_ms: u64, checked: bool) -> Option<Lease> {
+    Lease::pooled(endpoint, now_ms, checked)
+}
+
+/// A new connection.
+///
+/// # Errors
+/// The kinds whose retry is [`crate::error::Retry::Unsent`].
+pub async fn connect(endpoint: &Rc<Endpoint>, timeout_ms: u64) -> Result<Lease, ErrorKind> {
+    endpoint.counters.pool_misses.increment();
+    if let EndpointAddress::Unix(path) = &endpoint.plan.address {
+        let connected = connect_unix(path, timeout_ms).await;
+        return connected.map(|stream| Lease::fresh(endpoint, stream)).map_err(|error| kind(&error));
+    }
+    let tries = endpoint.address_count().clamp(1, ADDRESSES_TRIED_MAX);
+    let mut failed = ErrorKind::NoEndpoint;
+    for _ in 0..tries {
+        let Some(address) = endpoint.next_address() else { break };
+        let connected: io::Result<Stream> = connect_tcp(address, timeout_ms).await;
+        match connected {
+            Ok(stream) => return Ok(Lease::fresh(endpoint, stream)),
+            Err(error) => failed = kind(&error),
+        }
+    }
+    Err(failed)
+}
+
+fn kind(error: &io::Error) -> ErrorKind {
+    match error.kind() {
+        io::ErrorKind::TimedOut => ErrorKind::ConnectTimeout,
+        io::ErrorKind::ConnectionRefused => ErrorKind::ConnectRefused,
+        _ => ErrorKind::ConnectFailed,
+    }
+}

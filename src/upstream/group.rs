@@ -1,0 +1,197 @@
+//! Run-time state of an upstream and its endpoints on one core.
+
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::balance::RoundRobin;
+use super::plan::{EndpointAddress, EndpointId, EndpointPlan, UpstreamPlan};
+use super::pool::Pool;
+use crate::error::ErrorKind;
+use crate::observe::WorkerCounters;
+
+/// An upstream as this core sees it. Its endpoints keep their state over reloads.
+pub struct Upstream {
+    settings: Cell<Settings>,
+    endpoints: RefCell<Vec<Rc<Endpoint>>>,
+    balance: RefCell<RoundRobin>,
+    in_flight: Cell<usize>,
+    in_flight_max: Cell<usize>,
+}
+
+/// An endpoint as this core sees it.
+pub struct Endpoint {
+    /// Identity over reloads.
+    pub id: EndpointId,
+    /// What the configuration says of it.
+    pub plan: EndpointPlan,
+    /// Addresses of its name; one if it is an address already.
+    addresses: RefCell<Vec<SocketAddr>>,
+    next_address: Cell<usize>,
+    /// Its connections that wait for a request.
+    pub(super) pool: Pool,
+    /// Whether its last answer was too large for a head buffer: the next is read into a larger one.
+    pub large_answers: Cell<bool>,
+    /// Counters of the core.
+    pub(super) counters: Arc<WorkerCounters>,
+}
+
+/// The numbers of an [`UpstreamPlan`], copied so that no request counts references to it.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// See [`UpstreamPlan::connect_timeout_ms`].
+    pub connect_timeout_ms: u64,
+    /// See [`UpstreamPlan::response_timeout_ms`].
+    pub response_timeout_ms: u64,
+    /// See [`UpstreamPlan::body_timeout_ms`].
+    pub body_timeout_ms: u64,
+    /// See [`UpstreamPlan::tunnel_timeout_ms`].
+    pub tunnel_timeout_ms: u64,
+    /// See [`UpstreamPlan::idle_connections_max`].
+    pub idle_connections_max: usize,
+}
+
+impl Settings {
+    fn of(plan: &UpstreamPlan) -> Settings {
+        Settings {
+            connect_timeout_ms: plan.connect_timeout_ms,
+            response_timeout_ms: plan.response_timeout_ms,
+            body_timeout_ms: plan.body_timeout_ms,
+            tunnel_timeout_ms: plan.tunnel_timeout_ms,
+            idle_connections_max: plan.idle_connections_max,
+        }
+    }
+}
+
+/// A request in flight to an upstream; gives its place back on drop.
+pub struct Permit(Rc<Upstream>);
+
+impl Upstream {
+    /// An upstream without endpoints; [`Upstream::apply`] gives it some.
+    pub fn new(plan: &UpstreamPlan) -> Rc<Upstream> {
+        Rc::new(Upstream {
+            settings: Cell::new(Settings::of(plan)),
+            endpoints: RefCell::default(),
+            balance: RefCell::default(),
+            in_flight: Cell::new(0),
+            in_flight_max: Cell::new(0),
+        })
+    }
+
+    /// Takes a plan over. `endpoints` are those of the plan, in its order; `workers` share its caps.
+    pub fn apply(&self, plan: &UpstreamPlan, endpoints: Vec<Rc<Endpoint>>, workers: usize) {
+        let same = {
+            let before = self.endpoints.borrow();
+            before.len() == endpoints.len()
+                && before.iter().zip(&endpoints).all(|(a, b)| Rc::ptr_eq(a, b))
+                && before.iter().zip(&plan.endpoints).all(|(a, b)| a.plan.weight == b.weight)
+        };
+        if !same {
+            let weights = plan.endpoints.iter().map(|endpoint| endpoint.weight);
+            self.balance.replace(RoundRobin::new(weights));
+        }
+        self.in_flight_max.set(plan.in_flight_max.div_ceil(workers));
+        self.endpoints.replace(endpoints);
+        self.settings.set(Settings::of(plan));
+    }
+
+    /// Its timeouts and bounds.
+    #[inline]
+    pub fn settings(&self) -> Settings {
+        self.settings.get()
+    }
+
+    /// A place for one request.
+    ///
+    /// # Errors
+    /// [`ErrorKind::AtCapacity`] when `in_flight_max` requests are in flight.
+    pub fn admit(self: &Rc<Self>) -> Result<Permit, ErrorKind> {
+        let (taken, max) = (self.in_flight.get(), self.in_flight_max.get());
+        if max > 0 && taken >= max {
+            return Err(ErrorKind::AtCapacity);
+        }
+        self.in_flight.set(taken + 1);
+        Ok(Permit(self.clone()))
+    }
+
+    /// The endpoint for the next request, another one than `except` where there is one.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NoEndpoint`] when none has an address.
+    pub fn pick(&self, except: Option<EndpointId>) -> Result<Rc<Endpoint>, ErrorKind> {
+        let endpoints = self.endpoints.borrow();
+        let mut balance = self.balance.borrow_mut();
+        let reachable = |index: usize| endpoints[index].is_reachable();
+        let other = |index: usize| reachable(index) && Some(endpoints[index].id) != except;
+        let picked = match except {
+            None => balance.pick(reachable),
+            Some(_) => balance.pick(other).or_else(|| balance.pick(reachable)),
+        };
+        picked.map(|index| endpoints[index].clone()).ok_or(ErrorKind::NoEndpoint)
+    }
+}
+
+impl Endpoint {
+    /// An endpoint without connections.
+    pub fn new(plan: EndpointPlan, counters: Arc<WorkerCounters>) -> Rc<Endpoint> {
+        let addresses = match &plan.address {
+            EndpointAddress::Socket(address) => vec![*address],
+            EndpointAddress::Name(..) | EndpointAddress::Unix(_) => Vec::new(),
+        };
+        Rc::new(Endpoint {
+            id: plan.id,
+            plan,
+            addresses: RefCell::new(addresses),
+            next_address: Cell::new(0),
+            pool: Pool::default(),
+            large_answers: Cell::new(false),
+            counters,
+        })
+    }
+
+    /// Takes over what its name resolved to. Connections to an address that has gone are closed
+    /// when they are next idle.
+    pub fn set_addresses(&self, addresses: &[SocketAddr]) {
+        if *self.addresses.borrow() != addresses {
+            self.addresses.replace(addresses.to_vec());
+            self.pool.clear(&self.counters);
+        }
+    }
+
+    /// Addresses to try in turn, beginning where the last turn ended.
+    pub(super) fn next_address(&self) -> Option<SocketAddr> {
+        let addresses = self.addresses.borrow();
+        let turn = self.next_address.get();
+        self.next_address.set(turn.wrapping_add(1));
+        addresses.get(turn % addresses.len().max(1)).copied()
+    }
+
+    /// How many addresses it has.
+    pub(super) fn address_count(&self) -> usize {
+        self.addresses.borrow().len()
+    }
+
+    fn is_reachable(&self) -> bool {
+        matches!(self.plan.address, EndpointAddress::Unix(_)) || self.address_count() > 0
+    }
+
+    /// Closes idle connections that are too old or no longer alive; looks at no more than
+    /// `peeks_max`. Returns how many it looked at.
+    pub fn sweep(&self, now_ms: u64, idle_timeout_ms: u64, peeks_max: usize) -> usize {
+        self.pool.sweep(now_ms, idle_timeout_ms, peeks_max, &self.counters)
+    }
+
+    /// Closes all idle connections; busy ones end when they are given back.
+    pub fn retire(&self) {
+        self.pool.close(&self.counters);
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let taken = self.0.in_flight.get();
+        assert!(taken > 0, "a permit was taken");
+        self.0.in_flight.set(taken - 1);
+    }
+}

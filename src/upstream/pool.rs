@@ -1,0 +1,143 @@
+//! Idle connections of one endpoint on one core: a plain list, popped and pushed at its end (P2).
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use super::group::Endpoint;
+use crate::io::{Peek, Stream};
+use crate::limits::SWEEP_MS;
+use crate::observe::WorkerCounters;
+
+/// The idle connections of one endpoint.
+#[derive(Default)]
+pub(super) struct Pool {
+    idle: RefCell<Vec<Idle>>,
+    /// The endpoint has left the configuration: nothing is kept any more.
+    closed: Cell<bool>,
+}
+
+struct Idle {
+    stream: Stream,
+    since_ms: u64,
+}
+
+/// A connection lent to one exchange. Dropping it closes it, unless it was [released].
+///
+/// [released]: Lease::release
+pub struct Lease {
+    stream: Option<Stream>,
+    endpoint: Rc<Endpoint>,
+    /// Whether it has carried a request before: it may turn out to be stale.
+    pub reused: bool,
+}
+
+impl Pool {
+    /// Takes the most recently used connection that is alive. `checked` asks for a look at the
+    /// youngest ones too, for requests that cannot be sent twice.
+    fn take(&self, now_ms: u64, checked: bool, counters: &WorkerCounters) -> Option<Stream> {
+        loop {
+            let idle = self.idle.borrow_mut().pop()?;
+            counters.pool_idle.decrement();
+            let young = now_ms.saturating_sub(idle.since_ms) < SWEEP_MS;
+            if (young && !checked) || idle.stream.peek() == Peek::Nothing {
+                return Some(idle.stream);
+            }
+            counters.pool_stale.increment();
+            counters.upstream_connections.decrement();
+        }
+    }
+
+    fn put(&self, stream: Stream, now_ms: u64, max: usize, counters: &WorkerCounters) {
+        let mut idle = self.idle.borrow_mut();
+        if self.closed.get() || idle.len() >= max {
+            counters.upstream_connections.decrement();
+            return;
+        }
+        idle.push(Idle { stream, since_ms: now_ms });
+        counters.pool_idle.increment();
+    }
+
+    pub(super) fn sweep(
+        &self,
+        now_ms: u64,
+        timeout_ms: u64,
+        peeks_max: usize,
+        counters: &WorkerCounters,
+    ) -> usize {
+        let mut peeks = 0;
+        self.retain(counters, |idle| {
+            let age_ms = now_ms.saturating_sub(idle.since_ms);
+            if age_ms >= timeout_ms {
+                return false;
+            }
+            if age_ms < 1_000 || peeks >= peeks_max {
+                return true;
+            }
+            peeks += 1;
+            idle.stream.peek() == Peek::Nothing
+        });
+        peeks
+    }
+
+    pub(super) fn clear(&self, counters: &WorkerCounters) {
+        self.retain(counters, |_| false);
+    }
+
+    pub(super) fn close(&self, counters: &WorkerCounters) {
+        self.closed.set(true);
+        self.clear(counters);
+    }
+
+    fn retain(&self, counters: &WorkerCounters, keep: impl FnMut(&Idle) -> bool) {
+        let mut idle = self.idle.borrow_mut();
+        let before = idle.len();
+        let mut keep = keep;
+        idle.retain(|idle| keep(idle));
+        for _ in idle.len()..before {
+            counters.pool_idle.decrement();
+            counters.upstream_connections.decrement();
+        }
+    }
+}
+
+impl Lease {
+    /// A pooled connection to `endpoint`, if it has one that is alive.
+    pub(super) fn pooled(endpoint: &Rc<Endpoint>, now_ms: u64, checked: bool) -> Option<Lease> {
+        let stream = endpoint.pool.take(now_ms, checked, &endpoint.counters)?;
+        endpoint.counters.pool_hits.increment();
+        Some(Lease { stream: Some(stream), endpoint: endpoint.clone(), reused: true })
+    }
+
+    /// A connection just made.
+    pub(super) fn fresh(endpoint: &Rc<Endpoint>, stream: Stream) -> Lease {
+        endpoint.counters.upstream_connections.increment();
+        Lease { stream: Some(stream), endpoint: endpoint.clone(), reused: false }
+    }
+
+    /// The connection.
+    #[inline]
+    pub fn stream(&self) -> &Stream {
+        self.stream.as_ref().expect("a lease holds its connection until it is dropped")
+    }
+
+    /// Whom it is connected to.
+    pub fn endpoint(&self) -> &Rc<Endpoint> {
+        &self.endpoint
+    }
+
+    /// Gives it back for the next request; `max` is how many idle ones are kept.
+    #[inline]
+    pub fn release(mut self, now_ms: u64, max: usize) {
+        if let Some(stream) = self.stream.take() {
+            self.endpoint.pool.put(stream, now_ms, max, &self.endpoint.counters);
+        }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if self.stream.take().is_some() {
+            self.endpoint.counters.upstream_connections.decrement();
+        }
+    }
+}
