@@ -6,3 +6,5 @@ pub mod conn;
 pub mod encode;
 pub mod framing;
 pub mod head;
+
+mod scan;
