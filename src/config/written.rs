@@ -20,7 +20,7 @@ pub struct Config {
     /// `[runtime]`
     pub runtime: Runtime,
     /// `[admin]`
-    pub admin: Option<Spanned<Admin>>,
+    pub admin: Option<Admin>,
     /// `[listener.NAME]`, those that could be read.
     pub listeners: Vec<Listener>,
     /// `[upstream.NAME]`, those that could be read.
@@ -62,7 +62,7 @@ pub enum Driver {
 #[derive(Clone, Debug)]
 pub enum Admin {
     /// `listen`
-    Listen(SocketAddr),
+    Listen(Spanned<SocketAddr>),
     /// `socket`
     Socket(PathBuf),
 }
@@ -204,7 +204,7 @@ impl Config {
         let mut config = Config::default();
         let Some(mut f) = Fields::of("", node, decoder) else { return config };
         config.runtime = f.optional("runtime", Runtime::decode).unwrap_or_default();
-        config.admin = f.optional("admin", spanned(Admin::decode));
+        config.admin = f.optional("admin", Admin::decode);
         let listeners = f.optional("listener", |node, decoder| Some(named(node, decoder)));
         let upstreams = f.optional("upstream", |node, decoder| Some(named(node, decoder)));
         let routes = f.optional("route", routes);
@@ -274,7 +274,7 @@ impl Decode for Admin {
     fn decode(node: &Node, decoder: &mut Decoder) -> Option<Admin> {
         let mut f = Fields::of("admin", node, decoder)?;
         let admin = f.either("listen", "socket", |key, node, decoder| match key {
-            "listen" => socket_address(node, decoder).map(Admin::Listen),
+            "listen" => spanned(socket_address)(node, decoder).map(Admin::Listen),
             _ => socket_path(node, decoder).map(Admin::Socket),
         });
         f.finish();

@@ -41,12 +41,12 @@ pub fn compile(
 /// Two sockets cannot listen on one address.
 fn check_addresses(config: &Config, found: &mut Diagnostics) {
     let mut seen: HashMap<SocketAddr, Span> = HashMap::new();
-    let admin = config.admin.as_ref().and_then(|admin| match &admin.value {
-        Admin::Listen(address) => Some((*address, admin.span())),
+    let admin = config.admin.as_ref().and_then(|admin| match admin {
+        Admin::Listen(address) => Some(address),
         Admin::Socket(_) => None,
     });
-    let listeners = config.listeners.iter().map(|l| (l.address.value, l.address.span()));
-    for (address, span) in admin.into_iter().chain(listeners) {
+    for written in admin.into_iter().chain(config.listeners.iter().map(|l| &l.address)) {
+        let (address, span) = (written.value, written.span());
         // Port 0 is a free port, another one each time.
         if address.port() == 0 {
             continue;
@@ -184,8 +184,8 @@ fn snapshot(config: &Config, ids: &mut Ids, version: u64) -> Snapshot {
     Snapshot {
         version,
         runtime: runtime(&config.runtime),
-        admin: match config.admin.as_ref().map(|admin| &admin.value) {
-            Some(Admin::Listen(address)) => AdminPlan::Tcp(*address),
+        admin: match &config.admin {
+            Some(Admin::Listen(address)) => AdminPlan::Tcp(address.value),
             Some(Admin::Socket(path)) => AdminPlan::Unix(path.clone()),
             None => AdminPlan::Default,
         },

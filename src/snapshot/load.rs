@@ -29,7 +29,7 @@ pub struct Rejected {
 }
 
 /// Reads, checks and compiles the file at `path`. `ids` change only if it is taken.
-pub fn load(path: &Path, ids: &mut Ids, version: u64) -> Result<Loaded, Box<Rejected>> {
+pub fn load(path: &Path, ids: &mut Ids, version: u64) -> Result<Loaded, Rejected> {
     let mut source = Source { name: path.display().to_string(), text: String::new() };
     let result = match read(path) {
         Ok(text) => {
@@ -44,7 +44,7 @@ pub fn load(path: &Path, ids: &mut Ids, version: u64) -> Result<Loaded, Box<Reje
     };
     match result {
         Ok((snapshot, warnings)) => Ok(Loaded { snapshot, warnings, source }),
-        Err(errors) => Err(Box::new(Rejected { errors, source })),
+        Err(errors) => Err(Rejected { errors, source }),
     }
 }
 
