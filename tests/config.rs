@@ -9,7 +9,7 @@ use ringway::config::tree::Node;
 use ringway::config::{Config, Source};
 use ringway::http::uri::{Allow, Deny};
 use ringway::limits;
-use ringway::snapshot::{AdminPlan, Ids, Snapshot, compile, load};
+use ringway::snapshot::{AdminPlan, Ids, Snapshot, compile, load, load_text};
 use ringway::upstream::EndpointAddress;
 
 const FULL: &str = include_str!("../configs/full.toml");
@@ -201,6 +201,7 @@ fn broken_sections() -> Vec<Broken> {
 fn broken_upstreams_and_routes() -> Vec<Broken> {
     vec![
         (upstream("[]", ""), (2, 13), &["items, 0, is out of bounds", "1 to 4096"]),
+        (upstream("[\"a:1\"]", ""), (2, 14), &["expected a table", "write { address"]),
         (upstream("[{}]", ""), (2, 14), &["key `address` is missing"]),
         (
             upstream("[{ address = \"http://a:1/\" }]", ""),
@@ -473,6 +474,45 @@ fn the_reference_names_every_key_and_no_other() {
 }
 
 #[test]
+fn the_reference_has_the_bounds_and_defaults_of_the_code() {
+    let row = |key: &str| {
+        let begin = format!("| `{key}` |");
+        REFERENCE.lines().find(|line| line.starts_with(&begin)).expect("a row").to_owned()
+    };
+    let seconds = |ms: u64| format!("`\"{}s\"`", ms / 1_000);
+    let kib = |bytes: usize| format!("{}KiB", bytes >> 10);
+    for (key, part) in [
+        ("runtime.workers", format!("1 to {} ", limits::WORKERS_MAX)),
+        ("runtime.connections_max", format!("1 to {} ", limits::CONNECTIONS_MAX)),
+        ("runtime.drain", seconds(limits::DRAIN_MS)),
+        ("admin.socket", format!("at most {} bytes", limits::SOCKET_PATH_BYTES_MAX)),
+        ("listener.NAME.trusted_proxies", format!("at most {} ", limits::TRUSTED_PROXIES_MAX)),
+        ("listener.NAME.head_bytes_max", kib(limits::HEAD_BYTES_DEFAULT)),
+        ("listener.NAME.head_bytes_max", format!("to {} KiB", limits::HEAD_BYTES_MAX >> 10)),
+        ("listener.NAME.headers_max", format!("`{}` | 1 to 256", limits::HEADERS_DEFAULT)),
+        ("listener.NAME.uri_bytes_max", kib(limits::URI_BYTES_DEFAULT)),
+        ("listener.NAME.uri_bytes_max", format!("| {} bytes", limits::URI_BYTES_MIN)),
+        ("listener.NAME.timeouts.head", seconds(limits::HEAD_TIMEOUT_MS)),
+        ("listener.NAME.timeouts.body", seconds(limits::BODY_TIMEOUT_MS)),
+        ("listener.NAME.timeouts.idle", seconds(limits::IDLE_TIMEOUT_MS)),
+        ("listener.NAME.timeouts.write", seconds(limits::WRITE_TIMEOUT_MS)),
+        ("upstream.NAME.endpoints", format!("1 to {},", limits::ENDPOINTS_MAX)),
+        ("upstream.NAME.endpoints.weight", format!("| `{}` |", limits::WEIGHT_DEFAULT)),
+        ("upstream.NAME.endpoints.weight", format!("0 to {},", limits::WEIGHT_MAX)),
+        ("upstream.NAME.idle_connections_max", format!("| `{}` |", limits::POOL_IDLE_DEFAULT)),
+        ("upstream.NAME.idle_connections_max", format!("0 to {} ", limits::POOL_IDLE_MAX)),
+        ("upstream.NAME.timeouts.connect", seconds(limits::CONNECT_TIMEOUT_MS)),
+        ("upstream.NAME.timeouts.response", seconds(limits::RESPONSE_TIMEOUT_MS)),
+        ("upstream.NAME.timeouts.body", seconds(limits::UPSTREAM_BODY_TIMEOUT_MS)),
+        ("upstream.NAME.timeouts.idle", seconds(limits::UPSTREAM_IDLE_TIMEOUT_MS)),
+        ("route.id", format!("1 to {} ", limits::ROUTE_ID_BYTES_MAX)),
+        ("route.skip_segments", format!("0 to {} ", limits::SKIP_SEGMENTS_MAX)),
+    ] {
+        assert!(row(key).contains(&part), "{part:?} in {}", row(key));
+    }
+}
+
+#[test]
 fn the_full_file_has_every_key() {
     for key in keys().iter().filter_map(|key| key.rsplit('.').next()) {
         let assigned = [format!("{key} ="), format!("[{key}"), format!(".{key}]")];
@@ -489,6 +529,31 @@ fn the_examples_of_the_reference_are_taken() {
     for example in examples {
         taken(example);
     }
+}
+
+#[test]
+fn the_error_that_the_reference_shows_is_the_one_that_is_shown() {
+    let text = REFERENCE.split("```toml\n").nth(1).expect("the smallest file");
+    let text = text.split("```").next().expect("its end").replace("= \"main\"", "= \"mian\"");
+    let refused = load_text("ringway.toml", &text, &mut Ids::default(), 1).expect_err("refused");
+    let message = refused.render(false);
+    assert!(REFERENCE.contains(&format!("```\n{}\n```\n", message.trim_end())), "{message}");
+}
+
+/// R2: many exact routes are taken at once; only findings are bounded.
+#[test]
+fn fifty_thousand_routes_are_taken() {
+    let route = |i: usize, upstream: &str| {
+        format!("[[route]]\nid = \"r{i}\"\npath = \"/api/{i}\"\nupstream = \"{upstream}\"\n")
+    };
+    let text = |upstream: &str| {
+        let routes: String = (0..50_000).map(|i| route(i, upstream)).collect();
+        format!("{LISTENER}{UPSTREAM}{routes}")
+    };
+    assert_eq!(taken(&text("u")).routes.iter().count(), 50_000);
+    let errors = compile(&text("v"), &mut Ids::default(), 1).expect_err("no such upstream");
+    assert_eq!(errors.count(), 50_000);
+    assert!(render(&errors, &text("v")).ends_with("and 49900 more\n"));
 }
 
 /// A text near a valid one: some pieces of it cut out, doubled or replaced.

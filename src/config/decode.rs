@@ -40,6 +40,7 @@ impl<'t, 'd> Fields<'t, 'd> {
         let Value::Table(entries) = &node.value else {
             decoder.found.push(mismatch(node, "a table").remedy(match section {
                 "route" => "write [[route]]".into(),
+                "upstream.NAME.endpoints" => "write { address = \"127.0.0.1:9001\" }".into(),
                 section => format!("write [{section}], or {{ key = value, ... }} on one line"),
             }));
             return None;

@@ -17,8 +17,10 @@ use crate::limits::*;
 use crate::route::{self, PathPolicy, RoutePlan, RouteTable};
 use crate::upstream::{EndpointAddress, EndpointPlan, UpstreamId, UpstreamPlan};
 
-/// Compiles a TOML text. Gives the snapshot with warnings, or every error. `ids` change only if the
-/// text is taken.
+/// Compiles a TOML text: the snapshot and warnings. `ids` change only if the text is taken.
+///
+/// # Errors
+/// Everything that is wrong in it.
 pub fn compile(
     text: &str,
     ids: &mut Ids,

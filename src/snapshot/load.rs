@@ -29,22 +29,36 @@ pub struct Rejected {
 }
 
 /// Reads, checks and compiles the file at `path`. `ids` change only if it is taken.
-pub fn load(path: &Path, ids: &mut Ids, version: u64) -> Result<Loaded, Rejected> {
-    let mut source = Source { name: path.display().to_string(), text: String::new() };
-    let result = match read(path) {
-        Ok(text) => {
-            source.text = text;
-            compile(&source.text, ids, version)
-        }
+///
+/// # Errors
+/// The file cannot be read, or everything that is wrong in it.
+pub fn load(path: &Path, ids: &mut Ids, version: u64) -> Result<Loaded, Box<Rejected>> {
+    let name = path.display().to_string();
+    match read(path) {
+        Ok(text) => load_text(&name, &text, ids, version),
         Err(error) => {
             let mut errors = Diagnostics::default();
             errors.push(*error);
-            Err(errors)
+            let source = Source { name, text: String::new() };
+            Err(Box::new(Rejected { errors, source }))
         }
-    };
-    match result {
+    }
+}
+
+/// Checks and compiles `text`, which messages call `name`. `ids` change only if it is taken.
+///
+/// # Errors
+/// Everything that is wrong in it.
+pub fn load_text(
+    name: &str,
+    text: &str,
+    ids: &mut Ids,
+    version: u64,
+) -> Result<Loaded, Box<Rejected>> {
+    let source = Source { name: name.into(), text: text.into() };
+    match compile(&source.text, ids, version) {
         Ok((snapshot, warnings)) => Ok(Loaded { snapshot, warnings, source }),
-        Err(errors) => Err(Rejected { errors, source }),
+        Err(errors) => Err(Box::new(Rejected { errors, source })),
     }
 }
 

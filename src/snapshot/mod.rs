@@ -9,7 +9,7 @@ pub mod load;
 
 pub use compile::compile;
 pub use ids::Ids;
-pub use load::{Loaded, Rejected, load};
+pub use load::{Loaded, Rejected, load, load_text};
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
