@@ -16,6 +16,8 @@ pub const HEADERS_DEFAULT: usize = 100;
 pub const HEADERS_MAX: usize = 256;
 /// Bytes of a request target (RFC 9110 section 4.1 asks for at least 8,000).
 pub const URI_BYTES_DEFAULT: usize = 8 * 1024;
+/// Smallest bound on a target that may be configured.
+pub const URI_BYTES_MIN: usize = 16;
 /// Bytes of a method. Longer than any registered one; above it the answer is 501.
 pub const METHOD_BYTES_MAX: usize = 32;
 /// Empty lines that are skipped before a request line (RFC 9112 section 2.2 asks for one).
@@ -103,6 +105,8 @@ pub const DRAIN_IDLE_MS: u64 = 1_000;
 
 /// Idle connections kept to one endpoint by one core.
 pub const POOL_IDLE_DEFAULT: usize = 1024;
+/// Most idle connections to one endpoint that may be configured: the ports of one address.
+pub const POOL_IDLE_MAX: usize = 65_535;
 /// Idle upstream connections that one sweep looks at.
 pub const POOL_PEEKS_PER_SWEEP: usize = 64;
 /// Times that one request is tried, the first included: again only where nothing was sent, or on a
@@ -110,6 +114,8 @@ pub const POOL_PEEKS_PER_SWEEP: usize = 64;
 pub const TRIES_MAX: usize = 3;
 /// Weight of an endpoint.
 pub const WEIGHT_MAX: u32 = 65_535;
+/// Weight of an endpoint that gives none.
+pub const WEIGHT_DEFAULT: u32 = 100;
 /// Endpoints of one upstream.
 pub const ENDPOINTS_MAX: usize = 4_096;
 /// Addresses taken from one name.
@@ -128,11 +134,29 @@ pub const SERVICE_PANICS_MAX: u32 = 3;
 pub const CONFIG_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// Errors of one configuration that are shown.
 pub const CONFIG_ERRORS_MAX: usize = 100;
+/// Tables and arrays inside each other; the deepest key of ours stands in the fifth.
+pub const CONFIG_DEPTH_MAX: usize = 32;
+/// Bytes of a name: it becomes a label of metrics.
+pub const NAME_BYTES_MAX: usize = 64;
+/// Bytes of a route's id.
+pub const ROUTE_ID_BYTES_MAX: usize = 128;
+/// Bytes of a Unix socket's path: `sun_path` holds 108 with the closing NUL.
+pub const SOCKET_PATH_BYTES_MAX: usize = 107;
+/// Threads that may be configured: what the kernel's default CPU mask holds.
+pub const WORKERS_MAX: usize = 1024;
+/// Connections, or requests in flight, that may be configured: above what one machine holds.
+pub const CONNECTIONS_MAX: usize = 16_777_216;
+/// Networks of `trusted_proxies`: each connection looks through all of them.
+pub const TRUSTED_PROXIES_MAX: usize = 256;
+/// Segments that a route may hide from its upstream.
+pub const SKIP_SEGMENTS_MAX: usize = 64;
 
 const _: () = assert!(HEAD_BYTES_DEFAULT <= HEAD_BUFFER_BYTES, "a default head fits its buffer");
 const _: () = assert!(HEAD_BYTES_MIN <= HEAD_BYTES_DEFAULT && HEAD_BYTES_DEFAULT <= HEAD_BYTES_MAX);
 const _: () = assert!(HEADERS_DEFAULT <= HEADERS_MAX);
 const _: () = assert!(URI_BYTES_DEFAULT < HEAD_BYTES_DEFAULT, "a longest target leaves room");
+const _: () = assert!(URI_BYTES_MIN < HEAD_BYTES_MIN, "a smallest head has room for a target");
+const _: () = assert!(WEIGHT_DEFAULT <= WEIGHT_MAX && POOL_IDLE_DEFAULT <= POOL_IDLE_MAX);
 const _: () = assert!(TRAILER_BYTES_MAX < HEAD_BUFFER_BYTES, "a trailer section fits a buffer");
 const _: () = assert!(SWEEP_FINE_MS <= TIMEOUT_MS_MIN, "the sweep sees the shortest timeout");
 const _: () = assert!(HEAD_BYTES_MAX < u32::MAX as usize, "spans are 32 bits");

@@ -3,6 +3,14 @@
 //! A snapshot holds plans only and is shared by all threads; what changes while they run lives in
 //! `state`.
 
+pub mod compile;
+pub mod ids;
+pub mod load;
+
+pub use compile::compile;
+pub use ids::Ids;
+pub use load::{Loaded, Rejected, load, load_text};
+
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -44,12 +44,22 @@ pub struct EndpointPlan {
     pub id: EndpointId,
     /// Where it is.
     pub address: EndpointAddress,
-    /// As written; the Host of requests that came without one, and metrics.
+    /// As written, for metrics and messages; see [`EndpointPlan::host`].
     pub authority: Box<str>,
     /// Share of the traffic.
     pub weight: u32,
     /// `zone`, where given.
     pub zone: Option<Box<str>>,
+}
+
+impl EndpointPlan {
+    /// The Host of requests that came without one; a socket's path is not a host.
+    pub fn host(&self) -> &str {
+        match self.address {
+            EndpointAddress::Unix(_) => "localhost",
+            EndpointAddress::Socket(_) | EndpointAddress::Name(..) => &self.authority,
+        }
+    }
 }
 
 /// Where an endpoint is.

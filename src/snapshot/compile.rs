@@ -1,0 +1,317 @@
+//! The configuration as written, compiled into what runs: the only validation there is.
+
+use std::collections::{HashMap, HashSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use super::{AdminPlan, DriverChoice, Ids, ListenerPlan, RuntimePlan, Snapshot};
+use crate::config::decode::{Decoder, hint};
+use crate::config::diagnostic::Span;
+use crate::config::read::Address;
+use crate::config::tree::Node;
+use crate::config::written::{self, Admin, Config, Driver, Matcher, Treatment};
+use crate::config::{Diagnostic, Diagnostics};
+use crate::http::HeadLimits;
+use crate::http::uri::{Allow, Deny};
+use crate::limits::*;
+use crate::route::{self, PathPolicy, RoutePlan, RouteTable};
+use crate::upstream::{EndpointAddress, EndpointPlan, UpstreamId, UpstreamPlan};
+
+/// Compiles a TOML text: the snapshot and warnings. `ids` change only if the text is taken.
+///
+/// # Errors
+/// Everything that is wrong in it.
+pub fn compile(
+    text: &str,
+    ids: &mut Ids,
+    version: u64,
+) -> Result<(Snapshot, Diagnostics), Diagnostics> {
+    let mut decoder = Decoder::default();
+    let Some(tree) = Node::parse_toml(text, &mut decoder.found) else { return Err(decoder.found) };
+    let config = Config::decode(&tree, &mut decoder);
+    let mut found = decoder.found;
+    check_addresses(&config, &mut found);
+    config.listeners.iter().for_each(|listener| check_head(listener, &mut found));
+    config.upstreams.iter().for_each(|upstream| check_endpoints(upstream, &mut found));
+    check_routes(&config, &mut found);
+    if !found.is_empty() {
+        return Err(found);
+    }
+    Ok((snapshot(&config, ids, version), unused_upstreams(&config)))
+}
+
+/// Two sockets cannot listen on one address.
+fn check_addresses(config: &Config, found: &mut Diagnostics) {
+    let mut seen: HashMap<SocketAddr, Span> = HashMap::new();
+    let admin = config.admin.as_ref().and_then(|admin| match admin {
+        Admin::Listen(address) => Some(address),
+        Admin::Socket(_) => None,
+    });
+    for written in admin.into_iter().chain(config.listeners.iter().map(|l| &l.address)) {
+        let (address, span) = (written.value, written.span());
+        // Port 0 is a free port, another one each time.
+        if address.port() == 0 {
+            continue;
+        }
+        if let Some(first) = seen.insert(address, span.clone()) {
+            found.push(
+                Diagnostic::error(span, format!("{address} is listened on twice"))
+                    .label("the second")
+                    .other(first, "the first")
+                    .remedy("give each listener, and the admin API, an address of its own"),
+            );
+        }
+    }
+}
+
+/// A longest target must leave room for the rest of the head.
+fn check_head(listener: &written::Listener, found: &mut Diagnostics) {
+    let limits = head_limits(listener);
+    let Some(uri) = &listener.uri_bytes_max else { return };
+    if limits.uri_bytes_max < limits.head_bytes_max {
+        return;
+    }
+    let head = limits.head_bytes_max;
+    let error = Diagnostic::error(uri.span(), "`uri_bytes_max` must be below `head_bytes_max`")
+        .label(format!("a head has at most {head} bytes"))
+        .remedy("lower `uri_bytes_max` or raise `head_bytes_max`: the target is part of the head");
+    found.push(match &listener.head_bytes_max {
+        Some(given) => error.other(given.span(), "the head"),
+        None => error,
+    });
+}
+
+/// An endpoint stands once in its upstream, and one at least takes traffic.
+fn check_endpoints(upstream: &written::Upstream, found: &mut Diagnostics) {
+    let endpoints = &upstream.endpoints.value;
+    let mut seen: HashMap<&Address, Span> = HashMap::new();
+    for endpoint in endpoints {
+        let span = endpoint.address.span();
+        if let Some(first) = seen.insert(&endpoint.address.value, span.clone()) {
+            found.push(
+                Diagnostic::error(span, format!("endpoint `{}` stands twice", endpoint.written))
+                    .label("the second")
+                    .other(first, "the first")
+                    .remedy("leave one out; `weight` gives an endpoint a larger share"),
+            );
+        }
+    }
+    let span = upstream.endpoints.span();
+    if !endpoints.is_empty() && endpoints.iter().all(|endpoint| endpoint.weight == Some(0)) {
+        let message = format!("every weight of upstream `{}` is 0", upstream.name.value);
+        let remedy = "give one endpoint at least a weight above 0";
+        found.push(Diagnostic::error(span, message).label("takes no traffic").remedy(remedy));
+    }
+}
+
+/// Ids and matchers differ (R3), and upstreams exist.
+fn check_routes(config: &Config, found: &mut Diagnostics) {
+    let upstreams: HashSet<&str> = config.upstream_names.iter().map(|name| &**name).collect();
+    let mut ids: HashMap<&str, Span> = HashMap::new();
+    let mut matchers: HashMap<route::Matcher, &written::Route> = HashMap::new();
+    for route in &config.routes {
+        let id = &*route.id.value;
+        if let Some(first) = ids.insert(id, route.id.span()) {
+            found.push(
+                Diagnostic::error(route.id.span(), format!("two routes have the id `{id}`"))
+                    .label("the second")
+                    .other(first, "the first")
+                    .remedy("give each route an id of its own"),
+            );
+        }
+        if let Some(first) = matchers.insert(same_paths(&route.matcher.value), route) {
+            let message = format!("routes `{}` and `{id}` take the same paths", first.id.value);
+            found.push(
+                Diagnostic::error(route.matcher.span(), message)
+                    .label(format!("route `{id}`"))
+                    .other(first.matcher.span(), format!("route `{}`", first.id.value))
+                    .remedy("remove one of them, or change its path"),
+            );
+        }
+        let upstream = &*route.upstream.value;
+        if !upstreams.contains(upstream) {
+            found.push_with(|| {
+                let known = config.upstream_names.iter().map(|name| &**name);
+                let message = format!("there is no upstream `{}`", upstream.escape_debug());
+                Diagnostic::error(route.upstream.span(), message).label("not defined").remedy(hint(
+                    upstream,
+                    known,
+                    "upstreams of this file",
+                ))
+            });
+        }
+    }
+}
+
+/// What two matchers have in common when they take the same paths: `/a` and `/a/` as prefixes do.
+fn same_paths(matcher: &Matcher) -> route::Matcher {
+    match matcher {
+        Matcher::Path(path) => route::Matcher::Exact(path.clone()),
+        Matcher::Prefix(path) => {
+            route::Matcher::Prefix(path.strip_suffix('/').unwrap_or(path).into())
+        }
+    }
+}
+
+fn unused_upstreams(config: &Config) -> Diagnostics {
+    let mut warnings = Diagnostics::default();
+    let used: HashSet<&str> = config.routes.iter().map(|route| &*route.upstream.value).collect();
+    for upstream in config.upstreams.iter().filter(|u| !used.contains(&*u.name.value)) {
+        let message = format!("upstream `{}` is used by no route", upstream.name.value);
+        warnings.push(
+            Diagnostic::warning(upstream.name.span(), message)
+                .label("never reached")
+                .remedy("name it in a [[route]], or remove it"),
+        );
+    }
+    warnings
+}
+
+/// Everything has been checked: this cannot fail.
+fn snapshot(config: &Config, ids: &mut Ids, version: u64) -> Snapshot {
+    let listeners: Vec<_> = config.listeners.iter().map(listener).map(Arc::new).collect();
+    let upstreams: Vec<_> =
+        config.upstreams.iter().map(|written| Arc::new(upstream(written, ids))).collect();
+    let by_name: HashMap<&str, UpstreamId> =
+        upstreams.iter().map(|upstream| (&*upstream.name, upstream.id)).collect();
+    let routes = RouteTable::new(
+        config.routes.iter().map(|written| route(written, by_name[&*written.upstream.value])),
+    );
+    let fine_timeouts = listeners
+        .iter()
+        .flat_map(|l| [l.head_timeout_ms, l.body_timeout_ms, l.idle_timeout_ms, l.write_timeout_ms])
+        .chain(upstreams.iter().flat_map(|u| upstream_timeouts(u)))
+        .chain(config.routes.iter().flat_map(|r| [r.response_ms, r.total_ms]).flatten())
+        .any(|timeout_ms| timeout_ms < 1_000);
+    Snapshot {
+        version,
+        runtime: runtime(&config.runtime),
+        admin: match &config.admin {
+            Some(Admin::Listen(address)) => AdminPlan::Tcp(address.value),
+            Some(Admin::Socket(path)) => AdminPlan::Unix(path.clone()),
+            None => AdminPlan::Default,
+        },
+        listeners,
+        upstreams,
+        routes,
+        fine_timeouts,
+    }
+}
+
+fn upstream_timeouts(plan: &UpstreamPlan) -> [u64; 5] {
+    [
+        plan.connect_timeout_ms,
+        plan.response_timeout_ms,
+        plan.body_timeout_ms,
+        plan.idle_timeout_ms,
+        plan.tunnel_timeout_ms,
+    ]
+}
+
+fn runtime(written: &written::Runtime) -> RuntimePlan {
+    RuntimePlan {
+        workers: written.workers,
+        driver: match written.driver {
+            Driver::Auto => DriverChoice::Auto,
+            Driver::IoUring => DriverChoice::IoUring,
+            Driver::Epoll => DriverChoice::Epoll,
+        },
+        connections_max: written.connections_max,
+        drain_ms: written.drain_ms.unwrap_or(DRAIN_MS),
+        drain_delay_ms: written.drain_delay_ms.unwrap_or(0),
+    }
+}
+
+fn head_limits(written: &written::Listener) -> HeadLimits {
+    let bytes = |bytes: u64| usize::try_from(bytes).expect("at most HEAD_BYTES_MAX");
+    let head = written.head_bytes_max.map_or(HEAD_BYTES_DEFAULT, |given| bytes(given.value));
+    let uri = written.uri_bytes_max.map(|given| bytes(given.value));
+    HeadLimits {
+        head_bytes_max: head,
+        headers_max: written.headers_max.unwrap_or(HEADERS_DEFAULT),
+        // In a small head the target gets half.
+        uri_bytes_max: uri.unwrap_or(URI_BYTES_DEFAULT.min(head / 2)),
+    }
+}
+
+fn listener(written: &written::Listener) -> ListenerPlan {
+    let timeouts = &written.timeouts;
+    ListenerPlan {
+        name: written.name.value.clone(),
+        address: written.address.value,
+        trusted_proxies: written.trusted_proxies.clone(),
+        head: head_limits(written),
+        head_timeout_ms: timeouts.head_ms.unwrap_or(HEAD_TIMEOUT_MS),
+        body_timeout_ms: timeouts.body_ms.unwrap_or(BODY_TIMEOUT_MS),
+        idle_timeout_ms: timeouts.idle_ms.unwrap_or(IDLE_TIMEOUT_MS),
+        write_timeout_ms: timeouts.write_ms.unwrap_or(WRITE_TIMEOUT_MS),
+        via: written.via,
+        forwarded: written.forwarded,
+    }
+}
+
+fn upstream(written: &written::Upstream, ids: &mut Ids) -> UpstreamPlan {
+    let id = ids.upstream(&written.name.value);
+    let timeouts = &written.timeouts;
+    UpstreamPlan {
+        id,
+        name: written.name.value.clone(),
+        endpoints: written.endpoints.value.iter().map(|e| endpoint(e, id, ids)).collect(),
+        connect_timeout_ms: timeouts.connect_ms.unwrap_or(CONNECT_TIMEOUT_MS),
+        response_timeout_ms: timeouts.response_ms.unwrap_or(RESPONSE_TIMEOUT_MS),
+        body_timeout_ms: timeouts.body_ms.unwrap_or(UPSTREAM_BODY_TIMEOUT_MS),
+        idle_timeout_ms: timeouts.idle_ms.unwrap_or(UPSTREAM_IDLE_TIMEOUT_MS),
+        tunnel_timeout_ms: timeouts.tunnel_ms.unwrap_or(TUNNEL_IDLE_TIMEOUT_MS),
+        in_flight_max: written.in_flight_max.unwrap_or(0),
+        idle_connections_max: written.idle_connections_max.unwrap_or(POOL_IDLE_DEFAULT),
+    }
+}
+
+fn endpoint(written: &written::Endpoint, upstream: UpstreamId, ids: &mut Ids) -> EndpointPlan {
+    let address = match written.address.value.clone() {
+        Address::Socket(address) => EndpointAddress::Socket(address),
+        Address::Name(host, port) => EndpointAddress::Name(host, port),
+        Address::Unix(path) => EndpointAddress::Unix(path),
+    };
+    let weight = written.weight.and_then(|weight| u32::try_from(weight).ok());
+    EndpointPlan {
+        id: ids.endpoint(upstream, &address),
+        address,
+        authority: written.written.clone(),
+        weight: weight.unwrap_or(WEIGHT_DEFAULT),
+        zone: written.zone.clone(),
+    }
+}
+
+fn route(written: &written::Route, upstream: UpstreamId) -> RoutePlan {
+    RoutePlan {
+        id: written.id.value.clone(),
+        matcher: match &written.matcher.value {
+            Matcher::Path(path) => route::Matcher::Exact(path.clone()),
+            Matcher::Prefix(path) => route::Matcher::Prefix(path.clone()),
+        },
+        upstream,
+        skip_segments: written.skip_segments,
+        path_policy: path_policy(written.path_policy),
+        body_bytes_max: written.body_bytes_max,
+        response_timeout_ms: written.response_ms,
+        total_timeout_ms: written.total_ms,
+    }
+}
+
+fn path_policy(written: written::PathPolicy) -> PathPolicy {
+    let allow = |treatment| match treatment {
+        Some(Treatment::Refuse) => Allow::Refuse,
+        Some(Treatment::Keep) | None => Allow::Keep,
+    };
+    let deny = |treatment| match treatment {
+        Some(Treatment::Keep) => Deny::Keep,
+        Some(Treatment::Refuse) | None => Deny::Refuse,
+    };
+    PathPolicy {
+        encoded_slash: allow(written.encoded_slash),
+        backslash: deny(written.backslash),
+        dot_dot_semicolon: allow(written.dot_dot_semicolon),
+        nul: deny(written.nul),
+    }
+}

@@ -1,0 +1,49 @@
+//! Identities that outlive reloads.
+
+use std::collections::HashMap;
+
+use crate::upstream::{EndpointAddress, EndpointId, UpstreamId};
+
+/// Hands out ids: the same thing has the same id in every snapshot, and no id ever means another
+/// thing. Numbers are dense and not used again.
+#[derive(Debug, Default)]
+pub struct Ids {
+    upstreams: HashMap<Box<str>, UpstreamId>,
+    endpoints: HashMap<(UpstreamId, EndpointAddress), EndpointId>,
+}
+
+impl Ids {
+    /// The id of the upstream called `name`.
+    pub fn upstream(&mut self, name: &str) -> UpstreamId {
+        let next = UpstreamId(dense(self.upstreams.len()));
+        *self.upstreams.entry(name.into()).or_insert(next)
+    }
+
+    /// The id of the endpoint at `address` of an upstream.
+    pub fn endpoint(&mut self, upstream: UpstreamId, address: &EndpointAddress) -> EndpointId {
+        let next = EndpointId(dense(self.endpoints.len()));
+        *self.endpoints.entry((upstream, address.clone())).or_insert(next)
+    }
+}
+
+fn dense(length: usize) -> u32 {
+    u32::try_from(length).expect("fewer identities than bytes of configuration read so far")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_identity_keeps_its_id_and_no_other_gets_it() {
+        let mut ids = Ids::default();
+        let at = |port| EndpointAddress::Name("a".into(), port);
+        let (one, two) = (ids.upstream("one"), ids.upstream("two"));
+        assert_ne!(one, two);
+        assert_eq!(ids.upstream("one"), one);
+        let first = ids.endpoint(one, &at(1));
+        assert_ne!(ids.endpoint(two, &at(1)), first, "another upstream");
+        assert_ne!(ids.endpoint(one, &at(2)), first, "another address");
+        assert_eq!(ids.endpoint(one, &at(1)), first);
+    }
+}

@@ -1,0 +1,598 @@
+//! Configuration files from the outside: what is taken, and what is said of what is not.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use proptest::prelude::*;
+use ringway::config::decode::Decoder;
+use ringway::config::tree::Node;
+use ringway::config::{Config, Source};
+use ringway::http::uri::{Allow, Deny};
+use ringway::limits;
+use ringway::snapshot::{AdminPlan, Ids, Snapshot, compile, load, load_text};
+use ringway::upstream::EndpointAddress;
+
+const FULL: &str = include_str!("../configs/full.toml");
+const MINIMAL: &str = include_str!("../configs/minimal.toml");
+const REFERENCE: &str = include_str!("../docs/configuration.md");
+
+const LISTENER: &str = "[listener.a]\naddress = \"127.0.0.1:0\"\n";
+const UPSTREAM: &str = "[upstream.u]\nendpoints = [{ address = \"127.0.0.1:9001\" }]\n";
+const ROUTE: &str = "[[route]]\nid = \"r\"\nprefix = \"/\"\nupstream = \"u\"\n";
+
+/// The snapshot of a text that must be taken without a warning.
+fn taken(text: &str) -> Snapshot {
+    match compile(text, &mut Ids::default(), 1) {
+        Ok((snapshot, warnings)) => {
+            assert!(warnings.is_empty(), "{warnings:?}");
+            snapshot
+        }
+        Err(errors) => panic!("{}", render(&errors, text)),
+    }
+}
+
+/// Everything that is said of a text.
+fn said(text: &str) -> String {
+    match compile(text, &mut Ids::default(), 1) {
+        Ok((_, warnings)) => render(&warnings, text),
+        Err(errors) => render(&errors, text),
+    }
+}
+
+fn render(found: &ringway::config::Diagnostics, text: &str) -> String {
+    found.render(&Source { name: "x.toml".into(), text: text.into() }, false)
+}
+
+#[test]
+fn every_file_in_configs_is_taken_without_a_warning() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("configs");
+    let mut files = 0;
+    for entry in std::fs::read_dir(folder).expect("configs") {
+        let path = entry.expect("an entry").path();
+        if path.extension().is_some_and(|extension| extension == "toml") {
+            let loaded = load(&path, &mut Ids::default(), 1).unwrap_or_else(|e| panic!("{e}"));
+            assert_eq!(loaded.warnings_text(false), "", "{}", path.display());
+            files += 1;
+        }
+    }
+    assert!(files >= 2);
+}
+
+#[test]
+fn the_smallest_file_gets_the_defaults() {
+    let snapshot = taken(MINIMAL);
+    assert_eq!(snapshot.version, 1);
+    assert_eq!(snapshot.runtime.workers, Some(1));
+    assert_eq!(snapshot.runtime.drain_ms, limits::DRAIN_MS);
+    assert_eq!(snapshot.admin, AdminPlan::Default);
+    assert!(!snapshot.fine_timeouts);
+    let listener = &snapshot.listeners[0];
+    assert_eq!(listener.head, Default::default());
+    assert_eq!(listener.head_timeout_ms, limits::HEAD_TIMEOUT_MS);
+    let upstream = &snapshot.upstreams[0];
+    assert_eq!(upstream.endpoints[0].weight, limits::WEIGHT_DEFAULT);
+    assert_eq!(upstream.in_flight_max, 0);
+    assert_eq!(snapshot.routes.find(b"/any").map(|route| route.upstream), Some(upstream.id));
+}
+
+#[test]
+fn every_key_reaches_the_plan() {
+    let snapshot = taken(FULL);
+    assert_eq!(snapshot.runtime.workers, None);
+    assert_eq!(snapshot.runtime.connections_max, Some(100_000));
+    assert_eq!(snapshot.admin, AdminPlan::Tcp("127.0.0.1:9901".parse().expect("an address")));
+    let public = &snapshot.listeners[0];
+    assert_eq!((&*public.name, public.trusted_proxies.len()), ("public", 3));
+    assert!(public.trusts("10.1.2.3".parse().expect("an address")));
+    assert!(!public.trusts("192.0.2.8".parse().expect("an address")));
+    let orders = &snapshot.upstreams[0];
+    assert_eq!((orders.in_flight_max, orders.tunnel_timeout_ms), (10_000, 3_600_000));
+    assert_eq!(orders.endpoints[0].zone.as_deref(), Some("a"));
+    assert_eq!(orders.endpoints[2].address, EndpointAddress::Name("orders.example".into(), 9003));
+    assert_eq!(orders.endpoints[2].weight, 0);
+    assert_eq!(snapshot.upstreams[1].endpoints[0].host(), "localhost");
+    let route = snapshot.routes.find(b"/api/v1/app/order/detail").expect("a route");
+    assert_eq!((route.skip_segments, route.body_bytes_max), (3, Some(10 << 20)));
+    assert_eq!(route.response_timeout_ms, Some(10_000));
+    assert_eq!(route.total_timeout_ms, Some(30_000));
+    let all = snapshot.routes.find(b"/").expect("a route");
+    assert_eq!(all.path_policy, Default::default());
+}
+
+#[test]
+fn values_that_are_not_defaults_reach_the_plan() {
+    let text = MINIMAL
+        .replace(
+            "workers = 1",
+            "workers = 3\ndriver = \"epoll\"\ndrain = \"0s\"\ndrain_delay = \"5s\"",
+        )
+        .replace("8080\"", "8080\"\nvia = true\nforwarded = true\nheaders_max = 7")
+        .replace("prefix", "path_policy = { encoded_slash = \"refuse\", nul = \"keep\" }\nprefix");
+    let snapshot = taken(&(text + "timeouts = { total = \"999ms\" }\n"));
+    assert_eq!(snapshot.runtime.workers, Some(3));
+    assert_eq!(snapshot.runtime.driver, ringway::snapshot::DriverChoice::Epoll);
+    assert_eq!((snapshot.runtime.drain_ms, snapshot.runtime.drain_delay_ms), (0, 5_000));
+    let listener = &snapshot.listeners[0];
+    assert!(listener.via && listener.forwarded && listener.head.headers_max == 7);
+    let policy = snapshot.routes.find(b"/").expect("a route").path_policy;
+    assert_eq!((policy.encoded_slash, policy.nul), (Allow::Refuse, Deny::Keep));
+    assert!(snapshot.fine_timeouts, "a timeout below a second");
+}
+
+/// A file that is wrong in one way: text, line and column, and parts of what is said.
+type Broken = (String, (usize, usize), &'static [&'static str]);
+
+/// `section` and its line 3 on, with the other two sections behind it.
+fn listener(rest: &str) -> String {
+    format!("{LISTENER}{rest}\n{UPSTREAM}{ROUTE}")
+}
+
+fn upstream(endpoints: &str, rest: &str) -> String {
+    format!("[upstream.u]\nendpoints = {endpoints}\n{rest}\n{LISTENER}{ROUTE}")
+}
+
+fn route(lines: &str) -> String {
+    format!("[[route]]\n{lines}\n{LISTENER}{UPSTREAM}")
+}
+
+fn runtime(line: &str) -> String {
+    format!("[runtime]\n{line}\n{LISTENER}{UPSTREAM}{ROUTE}")
+}
+
+fn admin(lines: &str) -> String {
+    format!("[admin]\n{lines}\n[listener.a]\naddress = \"127.0.0.1:80\"\n{UPSTREAM}{ROUTE}")
+}
+
+fn broken_sections() -> Vec<Broken> {
+    vec![
+        (runtime("workers = 0"), (2, 11), &["0 is out of bounds", "from 1 to 1024"]),
+        (runtime("workers = 1025"), (2, 11), &["1025 is out of bounds"]),
+        (runtime("workers = \"4\""), (2, 11), &["expected \"auto\" or a number", "unquoted"]),
+        (runtime("driver = \"iouring\""), (2, 10), &["`iouring`", "did you mean `io_uring`?"]),
+        (runtime("drain = 30"), (2, 9), &["expected a duration, found an integer", "\"10s\""]),
+        (runtime("drain = \"2d\""), (2, 9), &["too long", "\"1d\""]),
+        (runtime("connections_max = 1.5"), (2, 19), &["a whole number, found a float"]),
+        (runtime("[access_log]"), (2, 2), &["unknown key `access_log`", "known keys"]),
+        (admin("listen = \"0.0.0.0:1\"\nsocket = \"/a\""), (3, 1), &["exclude each other"]),
+        (admin(""), (1, 1), &["`listen` or `socket` is missing"]),
+        (admin("socket = \"a.sock\""), (2, 10), &["not the path of a socket", "absolute"]),
+        (
+            admin("listen = \"127.0.0.1:80\""),
+            (4, 11),
+            &["127.0.0.1:80 is listened on twice", "2 | listen"],
+        ),
+        (listener("adress = 1"), (3, 1), &["unknown key `adress`", "did you mean `address`?"]),
+        (listener("via = \"yes\""), (3, 7), &["expected true or false, found a string"]),
+        (listener("trusted_proxies = \"::1\""), (3, 19), &["expected an array"]),
+        (listener("trusted_proxies = [\"::1\", \"lo\"]"), (3, 27), &["`lo` is not a network"]),
+        (listener("timeouts = { head = \"9ms\" }"), (3, 21), &["shorter than 10 ms", "swept"]),
+        (listener("timeouts = 3"), (3, 12), &["expected a table", "{ key = value, ... }"]),
+        (listener("head_bytes_max = \"512KiB\""), (3, 18), &["out of bounds", "1024 to 262144"]),
+        (listener("head_bytes_max = \"16k\""), (3, 18), &["`16k` is not a size", "16KiB"]),
+        (listener("headers_max = 257"), (3, 15), &["257 is out of bounds"]),
+        (
+            listener("uri_bytes_max = \"16KiB\""),
+            (3, 17),
+            &["`uri_bytes_max` must be below `head_bytes_max`", "at most 16384 bytes"],
+        ),
+        (
+            format!("[listener.\"a b\"]\naddress = \"[::]:80\"\n{UPSTREAM}{ROUTE}"),
+            (1, 11),
+            &["`a b` is not a name", "1 to 64"],
+        ),
+        (
+            format!("[listener.a]\naddress = \"localhost:80\"\n{UPSTREAM}{ROUTE}"),
+            (2, 11),
+            &["`localhost:80` is not an address to listen on", "0.0.0.0:8080"],
+        ),
+        (
+            format!("[listener.a]\n{UPSTREAM}{ROUTE}"),
+            (1, 1),
+            &["key `address` is missing", "add address = \"0.0.0.0:8080\""],
+        ),
+        (
+            format!("listener = 1\n{UPSTREAM}{ROUTE}"),
+            (1, 12),
+            &["expected a table of names", "[upstream.orders]"],
+        ),
+    ]
+}
+
+fn broken_upstreams_and_routes() -> Vec<Broken> {
+    vec![
+        (upstream("[]", ""), (2, 13), &["items, 0, is out of bounds", "1 to 4096"]),
+        (upstream("[\"a:1\"]", ""), (2, 14), &["expected a table", "write { address"]),
+        (upstream("[{}]", ""), (2, 14), &["key `address` is missing"]),
+        (
+            upstream("[{ address = \"http://a:1/\" }]", ""),
+            (2, 26),
+            &["not the address of an endpoint", "leave out the scheme"],
+        ),
+        (
+            upstream("[{ address = \"a:1\", weight = 65536 }]", ""),
+            (2, 42),
+            &["65536 is out of bounds"],
+        ),
+        (
+            upstream("[{ address = \"a:1\", weight = 0 }]", ""),
+            (2, 13),
+            &["every weight of upstream `u` is 0"],
+        ),
+        (
+            upstream("[{ address = \"a:1\" }, { address = \"A:1\" }]", ""),
+            (2, 47),
+            &["endpoint `A:1` stands twice", "the first", "the second"],
+        ),
+        (
+            upstream("[{ address = \"a:1\" }]", "balance = \"random\""),
+            (3, 11),
+            &["`random` is not possible here", "round_robin"],
+        ),
+        (
+            upstream("[{ address = \"a:1\" }]", "health = {}"),
+            (3, 1),
+            &["unknown key `health`", "known keys: balance"],
+        ),
+        (
+            route("id = \"r\"\nprefix = \"/\"\nupstream = \"uu\""),
+            (4, 12),
+            &["there is no upstream `uu`", "did you mean `u`?"],
+        ),
+        (
+            route("id = \"r r\"\nprefix = \"/\"\nupstream = \"u\""),
+            (2, 6),
+            &["`r r` cannot be used as a name", "without spaces"],
+        ),
+        (
+            route("id = \"r\"\nprefix = \"/\"\npath = \"/\"\nupstream = \"u\""),
+            (3, 1),
+            &["`path` and `prefix` exclude each other"],
+        ),
+        (route("id = \"r\"\nupstream = \"u\""), (1, 1), &["key `path` or `prefix` is missing"]),
+        (route("path = \"/\"\nupstream = \"u\""), (1, 1), &["key `id` is missing"]),
+        (
+            route("id = \"r\"\npath = \"/\"\nupstream = \"u\"\npath_policy = { nul = \"no\" }"),
+            (5, 23),
+            &["`no` is not possible here", "keep, refuse"],
+        ),
+        (
+            format!("{LISTENER}{UPSTREAM}{ROUTE}{}", ROUTE.replace("\"/\"", "\"/a\"")),
+            (10, 6),
+            &["two routes have the id `r`", "x.toml:10:6"],
+        ),
+        (
+            format!("route = {{}}\n{LISTENER}{UPSTREAM}"),
+            (1, 9),
+            &["expected an array of tables", "write [[route]]"],
+        ),
+    ]
+}
+
+#[test]
+fn what_is_wrong_is_said_with_its_place_and_a_remedy() {
+    for (text, (line, column), parts) in
+        broken_sections().into_iter().chain(broken_upstreams_and_routes())
+    {
+        let errors = compile(&text, &mut Ids::default(), 1).expect_err(&text);
+        let message = render(&errors, &text);
+        let place = format!("--> x.toml:{line}:{column}\n");
+        for part in parts.iter().copied().chain(["help: ", &*place]) {
+            assert!(message.contains(part), "{part:?} in\n{message}\nof\n{text}");
+        }
+    }
+}
+
+#[test]
+fn a_broken_file_is_said_to_be_broken_once() {
+    for (text, _, parts) in broken_sections().into_iter().chain(broken_upstreams_and_routes()) {
+        let errors = compile(&text, &mut Ids::default(), 1).expect_err(&text);
+        // A key of the wrong type for a whole section leaves the section missing too.
+        let whole = errors.iter().filter(|error| error.span.is_none()).count();
+        assert_eq!(errors.count() - whole, 1, "{parts:?}\n{}", render(&errors, &text));
+    }
+}
+
+/// R3: two routes for the same requests are refused, and both are named.
+#[test]
+fn routes_that_take_the_same_paths_are_refused_with_both_places() {
+    let two = |one: &str, two: &str| {
+        format!(
+            "{LISTENER}{UPSTREAM}[[route]]\nid = \"one\"\n{one}\nupstream = \"u\"\n\
+             [[route]]\nid = \"two\"\n{two}\nupstream = \"u\"\n"
+        )
+    };
+    for (one, other) in [
+        ("path = \"/a\"", "path = \"/a\""),
+        ("prefix = \"/a\"", "prefix = \"/a\""),
+        ("prefix = \"/a/\"", "prefix = \"/a\""),
+    ] {
+        let message = said(&two(one, other));
+        for part in ["routes `one` and `two` take the same paths", "x.toml:11:", "7 |", "11 |"] {
+            assert!(message.contains(part), "{part} in\n{message}");
+        }
+    }
+    taken(&two("path = \"/a\"", "prefix = \"/a\""));
+    taken(&two("path = \"/a\"", "path = \"/a/\""));
+}
+
+#[test]
+fn paths_that_no_request_can_have_are_refused() {
+    for path in
+        ["a", "", "//", "/a//b", "/a/./b", "/..", "/a?b", "/a#b", "/%41", "/a b", "/é", "/\\\\a"]
+    {
+        let message = said(&route(&format!("id = \"r\"\npath = \"{path}\"\nupstream = \"u\"")));
+        assert!(message.contains("no request has the path"), "{path}: {message}");
+        assert!(message.contains("x.toml:3:8"), "{path}: {message}");
+    }
+    for path in ["/", "/a/", "/a..b", "/...", "/..;/a", "/a;b=c,d:@&+$!*'()~"] {
+        taken(&route(&format!("id = \"r\"\npath = \"{path}\"\nupstream = \"u\"")));
+    }
+}
+
+#[test]
+fn an_empty_file_misses_everything() {
+    let message = said("");
+    for what in ["no listener", "no upstream", "no route"] {
+        assert!(message.contains(what), "{message}");
+    }
+}
+
+#[test]
+fn all_errors_are_shown_at_once() {
+    let message = said(
+        "[runtime]\nworkers = 0\ndriver = \"x\"\n[listener.a]\nadress = 1\n\
+         [upstream.u]\nendpoints = [{ address = \"x\" }]\n[[route]]\nid = \"r\"\nprefix = \"a\"\n",
+    );
+    assert_eq!(message.matches("error: ").count(), 7, "{message}");
+    let lines = message.lines().filter_map(|line| line.split_once("--> x.toml:"));
+    let lines: Vec<u32> =
+        lines.filter_map(|(_, place)| place.split(':').next()?.parse().ok()).collect();
+    assert_eq!(lines, [2, 3, 4, 5, 7, 8, 10], "in the order of the file:\n{message}");
+}
+
+#[test]
+fn errors_beyond_the_bound_are_counted() {
+    let text: String = (0..limits::CONFIG_ERRORS_MAX + 5).map(|i| format!("x{i} = 1\n")).collect();
+    let message = said(&(text + LISTENER + UPSTREAM + ROUTE));
+    assert_eq!(message.matches("error: ").count(), limits::CONFIG_ERRORS_MAX);
+    assert!(message.ends_with("and 5 more\n"), "{message}");
+}
+
+#[test]
+fn a_broken_upstream_is_not_called_missing() {
+    let message = said(&upstream("[{ address = 1 }]", ""));
+    assert_eq!(message.matches("error: ").count(), 1, "{message}");
+}
+
+#[test]
+fn an_upstream_that_no_route_uses_is_a_warning() {
+    let text = format!("{LISTENER}{UPSTREAM}{ROUTE}{}", UPSTREAM.replace(".u]", ".v]"));
+    let message = said(&text);
+    for part in ["warning: upstream `v` is used by no route", "x.toml:9:11", "never reached"] {
+        assert!(message.contains(part), "{part} in\n{message}");
+    }
+    assert!(compile(&text, &mut Ids::default(), 1).is_ok());
+}
+
+#[test]
+fn a_small_head_leaves_the_target_half() {
+    let head = taken(&listener("head_bytes_max = \"2KiB\"")).listeners[0].head;
+    assert_eq!((head.head_bytes_max, head.uri_bytes_max), (2048, 1024));
+    taken(&listener("head_bytes_max = 1024\nuri_bytes_max = 1023"));
+    let message = said(&listener("head_bytes_max = 1024\nuri_bytes_max = 1024"));
+    assert!(message.contains("the head") && message.contains("x.toml:4:17"), "{message}");
+}
+
+#[test]
+fn ids_outlive_a_reload_and_a_refused_file_takes_none() {
+    let mut ids = Ids::default();
+    let other = FULL.replace("orders.example", "other.example");
+    compile(&FULL.replace("round_robin", "x"), &mut ids, 1).expect_err("refused");
+    let (first, _) = compile(FULL, &mut ids, 1).expect("taken");
+    let (second, _) = compile(&other, &mut ids, 2).expect("taken");
+    assert_eq!(second.version, 2);
+    let endpoints = |snapshot: &Snapshot| {
+        let all = snapshot.upstreams.iter().flat_map(|upstream| &upstream.endpoints);
+        all.map(|endpoint| endpoint.id.0).collect::<Vec<u32>>()
+    };
+    assert_eq!(first.upstreams[0].id, second.upstreams[0].id);
+    assert_eq!(endpoints(&first), [0, 1, 2, 3]);
+    assert_eq!(endpoints(&second), [0, 1, 4, 3]);
+}
+
+/// A file of the temporary folder that goes away with the test.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str, bytes: &[u8]) -> Scratch {
+        let name = format!("ringway-config-{}-{name}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::write(&path, bytes).expect("a file");
+        Scratch(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        std::fs::remove_file(&self.0).expect("removed");
+    }
+}
+
+#[test]
+fn files_that_cannot_be_read_are_refused() {
+    let gone = std::env::temp_dir().join("ringway-config-that-does-not-exist.toml");
+    let latin = Scratch::new("latin", b"a = 1\n# caf\xe9\n");
+    let syntax = Scratch::new("syntax", b"[listener\naddress = \n");
+    for (path, parts) in [
+        (gone.as_path(), ["cannot be read", "No such file"]),
+        (std::env::temp_dir().as_path(), ["cannot be read", "directory"]),
+        (&latin.0, ["line 2 is not UTF-8", "at byte 11"]),
+        (&syntax.0, ["not valid TOML", ":1:10"]),
+    ] {
+        let refused = load(path, &mut Ids::default(), 1).expect_err("refused");
+        let message = refused.to_string();
+        for part in parts.into_iter().chain([&*path.display().to_string()]) {
+            assert!(message.contains(part), "{part} in\n{message}");
+        }
+        assert!(refused.count() >= 1);
+        assert!(!message.contains('\x1b'), "plain");
+        assert!(refused.render(true).contains('\x1b'), "styled on request");
+    }
+}
+
+#[test]
+fn a_file_with_a_byte_order_mark_or_crlf_is_taken() {
+    taken(&MINIMAL.replace('\n', "\r\n"));
+    taken(&format!("\u{feff}{MINIMAL}"));
+}
+
+/// Every key that the decoder asks for, by the name that the reference gives it.
+fn keys() -> BTreeSet<String> {
+    let mut decoder = Decoder::default();
+    let tree = Node::parse_toml(FULL, &mut decoder.found).expect("full.toml is valid");
+    Config::decode(&tree, &mut decoder);
+    let full = |(section, key): &(&str, &str)| match *section {
+        "" => (*key).to_owned(),
+        section => format!("{section}.{key}"),
+    };
+    decoder.keys.iter().map(full).collect()
+}
+
+#[test]
+fn the_reference_names_every_key_and_no_other() {
+    let sections = ["runtime", "admin", "listener", "upstream", "route"].map(str::to_owned);
+    let keys: BTreeSet<String> = keys().into_iter().filter(|key| !sections.contains(key)).collect();
+    let described: BTreeSet<String> = REFERENCE
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split_once('`'))
+        .map(|(key, _)| key.to_owned())
+        .collect();
+    assert_eq!(described, keys);
+    for section in sections {
+        assert!(REFERENCE.contains(&format!("[{section}")), "{section}");
+    }
+}
+
+#[test]
+fn the_reference_has_the_bounds_and_defaults_of_the_code() {
+    let row = |key: &str| {
+        let begin = format!("| `{key}` |");
+        REFERENCE.lines().find(|line| line.starts_with(&begin)).expect("a row").to_owned()
+    };
+    let seconds = |ms: u64| format!("`\"{}s\"`", ms / 1_000);
+    let kib = |bytes: usize| format!("{}KiB", bytes >> 10);
+    for (key, part) in [
+        ("runtime.workers", format!("1 to {} ", limits::WORKERS_MAX)),
+        ("runtime.connections_max", format!("1 to {} ", limits::CONNECTIONS_MAX)),
+        ("runtime.drain", seconds(limits::DRAIN_MS)),
+        ("admin.socket", format!("at most {} bytes", limits::SOCKET_PATH_BYTES_MAX)),
+        ("listener.NAME.trusted_proxies", format!("at most {} ", limits::TRUSTED_PROXIES_MAX)),
+        ("listener.NAME.head_bytes_max", kib(limits::HEAD_BYTES_DEFAULT)),
+        ("listener.NAME.head_bytes_max", format!("to {} KiB", limits::HEAD_BYTES_MAX >> 10)),
+        ("listener.NAME.headers_max", format!("`{}` | 1 to 256", limits::HEADERS_DEFAULT)),
+        ("listener.NAME.uri_bytes_max", kib(limits::URI_BYTES_DEFAULT)),
+        ("listener.NAME.uri_bytes_max", format!("| {} bytes", limits::URI_BYTES_MIN)),
+        ("listener.NAME.timeouts.head", seconds(limits::HEAD_TIMEOUT_MS)),
+        ("listener.NAME.timeouts.body", seconds(limits::BODY_TIMEOUT_MS)),
+        ("listener.NAME.timeouts.idle", seconds(limits::IDLE_TIMEOUT_MS)),
+        ("listener.NAME.timeouts.write", seconds(limits::WRITE_TIMEOUT_MS)),
+        ("upstream.NAME.endpoints", format!("1 to {},", limits::ENDPOINTS_MAX)),
+        ("upstream.NAME.endpoints.weight", format!("| `{}` |", limits::WEIGHT_DEFAULT)),
+        ("upstream.NAME.endpoints.weight", format!("0 to {},", limits::WEIGHT_MAX)),
+        ("upstream.NAME.idle_connections_max", format!("| `{}` |", limits::POOL_IDLE_DEFAULT)),
+        ("upstream.NAME.idle_connections_max", format!("0 to {} ", limits::POOL_IDLE_MAX)),
+        ("upstream.NAME.timeouts.connect", seconds(limits::CONNECT_TIMEOUT_MS)),
+        ("upstream.NAME.timeouts.response", seconds(limits::RESPONSE_TIMEOUT_MS)),
+        ("upstream.NAME.timeouts.body", seconds(limits::UPSTREAM_BODY_TIMEOUT_MS)),
+        ("upstream.NAME.timeouts.idle", seconds(limits::UPSTREAM_IDLE_TIMEOUT_MS)),
+        ("route.id", format!("1 to {} ", limits::ROUTE_ID_BYTES_MAX)),
+        ("route.skip_segments", format!("0 to {} ", limits::SKIP_SEGMENTS_MAX)),
+    ] {
+        assert!(row(key).contains(&part), "{part:?} in {}", row(key));
+    }
+}
+
+#[test]
+fn the_full_file_has_every_key() {
+    for key in keys().iter().filter_map(|key| key.rsplit('.').next()) {
+        let assigned = [format!("{key} ="), format!("[{key}"), format!(".{key}]")];
+        let commented = key == "socket" && FULL.contains("or socket = ");
+        assert!(commented || assigned.iter().any(|text| FULL.contains(text)), "{key}");
+    }
+}
+
+#[test]
+fn the_examples_of_the_reference_are_taken() {
+    let examples = REFERENCE.split("```toml\n").skip(1);
+    let examples: Vec<&str> = examples.filter_map(|rest| rest.split("```").next()).collect();
+    assert!(!examples.is_empty());
+    for example in examples {
+        taken(example);
+    }
+}
+
+#[test]
+fn the_error_that_the_reference_shows_is_the_one_that_is_shown() {
+    let text = REFERENCE.split("```toml\n").nth(1).expect("the smallest file");
+    let text = text.split("```").next().expect("its end").replace("= \"main\"", "= \"mian\"");
+    let refused = load_text("ringway.toml", &text, &mut Ids::default(), 1).expect_err("refused");
+    let message = refused.render(false);
+    assert!(REFERENCE.contains(&format!("```\n{}\n```\n", message.trim_end())), "{message}");
+}
+
+/// R2: many exact routes are taken at once; only findings are bounded.
+#[test]
+fn fifty_thousand_routes_are_taken() {
+    let route = |i: usize, upstream: &str| {
+        format!("[[route]]\nid = \"r{i}\"\npath = \"/api/{i}\"\nupstream = \"{upstream}\"\n")
+    };
+    let text = |upstream: &str| {
+        let routes: String = (0..50_000).map(|i| route(i, upstream)).collect();
+        format!("{LISTENER}{UPSTREAM}{routes}")
+    };
+    assert_eq!(taken(&text("u")).routes.iter().count(), 50_000);
+    let errors = compile(&text("v"), &mut Ids::default(), 1).expect_err("no such upstream");
+    assert_eq!(errors.count(), 50_000);
+    assert!(render(&errors, &text("v")).ends_with("and 49900 more\n"));
+}
+
+/// A text near a valid one: some pieces of it cut out, doubled or replaced.
+fn mutated() -> impl Strategy<Value = String> {
+    let piece = prop_oneof![
+        "[ -~\n]{0,12}",
+        Just("\"\"".to_owned()),
+        Just("9223372036854775807".to_owned()),
+        Just("-1".to_owned()),
+        Just("[[".to_owned()),
+        Just("{ a.b.c = 1 }".to_owned()),
+        Just("é\u{0}\u{feff}".to_owned()),
+        Just("1979-05-27T07:32:00Z".to_owned()),
+    ];
+    let edit = (any::<prop::sample::Index>(), 0usize..40, piece);
+    prop::collection::vec(edit, 1..6).prop_map(|edits| {
+        let mut text = FULL.to_owned();
+        for (at, length, piece) in edits {
+            let at = at.index(text.len() + 1);
+            let end = (at + length).min(text.len());
+            if text.is_char_boundary(at) && text.is_char_boundary(end) {
+                text.replace_range(at..end, &piece);
+            }
+        }
+        text
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_text_is_taken_or_refused_with_a_message(text in "\\PC{0,200}") {
+        said(&text);
+    }
+
+    #[test]
+    fn any_text_near_a_valid_one_is_taken_or_refused_with_a_message(text in mutated()) {
+        let refused = compile(&text, &mut Ids::default(), 1).is_err();
+        prop_assert!(!refused || said(&text).contains("error: "));
+    }
+}
