@@ -3,6 +3,10 @@
 //! A snapshot holds plans only and is shared by all threads; what changes while they run lives in
 //! `state`.
 
+mod load_shim;
+
+pub use load_shim::{Ids, Loaded, Rejected, load, load_text};
+
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
