@@ -1,6 +1,5 @@
 //! The admin API: served by the control thread alone, never by a worker (C14).
 
-use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::os::unix::net::{UnixListener as StdUnixListener, UnixStream};
@@ -69,7 +68,8 @@ impl Admin {
     }
 
     fn bind_unix(path: PathBuf) -> Result<Admin, String> {
-        let failed = |error: io::Error| format!("admin: cannot listen on {}: {error}", path.display());
+        let failed =
+            |error: io::Error| format!("admin: cannot listen on {}: {error}", path.display());
         clear_stale(&path)?;
         // A mask, not a later chmod: there is no moment in which others may connect.
         let before = rustix::process::umask(Mode::from_raw_mode(0o117));
@@ -85,9 +85,7 @@ impl Admin {
     pub async fn serve(self, view: watch::Receiver<ProcessView>, measure: Measure) {
         let router = router(view, measure);
         match self.socket {
-            Socket::Tcp(socket) => {
-                accept_loop(router, async || Ok(socket.accept().await?.0)).await
-            }
+            Socket::Tcp(socket) => accept_loop(router, async || Ok(socket.accept().await?.0)).await,
             Socket::Unix(socket) => {
                 accept_loop(router, async || Ok(socket.accept().await?.0)).await
             }
@@ -133,8 +131,10 @@ fn clear_stale(path: &Path) -> Result<(), String> {
     }
     match UnixStream::connect(path) {
         Ok(_) => Err(format!("admin: another process already listens on {shown}")),
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path)
-            .map_err(|error| format!("admin: cannot replace the stale socket {shown}: {error}")),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            std::fs::remove_file(path)
+                .map_err(|error| format!("admin: cannot replace the stale socket {shown}: {error}"))
+        }
         Err(error) => Err(format!("admin: cannot tell whether {shown} is in use: {error}")),
     }
 }
@@ -231,7 +231,8 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     fn directory(name: &str) -> PathBuf {
-        let path = std::env::temp_dir().join(format!("ringway-admin-{}-{name}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("ringway-admin-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&path).expect("a directory");
         path
     }

@@ -72,7 +72,9 @@ fn quota(groups: &str, read: &dyn Fn(&Path) -> Option<String>) -> Option<usize> 
             let (_, line) = line.split_once(':')?;
             let (controllers, group) = line.split_once(':')?;
             if controllers.is_empty() {
-                return smallest("/sys/fs/cgroup", group, &|at| quota_v2(&read(&at.join("cpu.max"))?));
+                return smallest("/sys/fs/cgroup", group, &|at| {
+                    quota_v2(&read(&at.join("cpu.max"))?)
+                });
             }
             if !controllers.split(',').any(|controller| controller == "cpu") {
                 return None;

@@ -151,10 +151,11 @@ fn resolve_all(jobs: &Receiver<Vec<HostPort>>, events: &mpsc::Sender<Event>) {
     for names in jobs {
         for (host, port) in names {
             let answer = (&*host, port).to_socket_addrs();
-            let answer = match answer.map(|all| all.take(ADDRESSES_PER_NAME_MAX).collect::<Vec<_>>()) {
-                Ok(none) if none.is_empty() => Err("it has no address".to_owned()),
-                answer => answer.map_err(|error| error.to_string()),
-            };
+            let answer =
+                match answer.map(|all| all.take(ADDRESSES_PER_NAME_MAX).collect::<Vec<_>>()) {
+                    Ok(none) if none.is_empty() => Err("it has no address".to_owned()),
+                    answer => answer.map_err(|error| error.to_string()),
+                };
             if events.blocking_send(Event::Resolved((host, port), answer)).is_err() {
                 return;
             }

@@ -22,12 +22,13 @@ pub struct Bound {
 /// # Errors
 /// A sentence that names the listener and its address.
 pub fn bind(plans: &[Arc<ListenerPlan>], workers: usize) -> Result<Bound, String> {
-    let mut bound = Bound { sockets: (0..workers).map(|_| Vec::new()).collect(), addresses: Vec::new() };
+    let mut bound =
+        Bound { sockets: (0..workers).map(|_| Vec::new()).collect(), addresses: Vec::new() };
     for plan in plans {
         // One of several on a port: then the others are meant to have IPv4 to themselves.
-        let shared = plans.iter().any(|other| {
-            other.address.is_ipv4() && other.address.port() == plan.address.port()
-        });
+        let shared = plans
+            .iter()
+            .any(|other| other.address.is_ipv4() && other.address.port() == plan.address.port());
         let mut address = plan.address;
         open(address, shared, false).map_err(|error| explain(plan, &error))?;
         for sockets in &mut bound.sockets {

@@ -63,10 +63,8 @@ pub fn run(options: Options) -> ExitCode {
         tracing::warn!("the configuration has warnings:\n{}", loaded.warnings);
     }
     // Two threads at most for what blocks: rendering metrics and status.
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .max_blocking_threads(2)
-        .build();
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(2).build();
     let mut socket = None;
     let ran = match runtime {
         Ok(runtime) => {

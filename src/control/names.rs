@@ -73,12 +73,17 @@ impl Names {
 
     /// Takes an answer; a failure keeps the last good addresses. Says whether that is worth a
     /// warning: the first failure in a row is.
-    pub fn answer(&mut self, name: HostPort, answer: Result<Vec<SocketAddr>, String>) -> Option<String> {
+    pub fn answer(
+        &mut self,
+        name: HostPort,
+        answer: Result<Vec<SocketAddr>, String>,
+    ) -> Option<String> {
         match answer {
             Ok(addresses) => {
                 self.failing.remove(&name);
                 // The order changes from answer to answer, where name servers rotate.
-                let set = |addresses: &[SocketAddr]| addresses.iter().copied().collect::<BTreeSet<_>>();
+                let set =
+                    |addresses: &[SocketAddr]| addresses.iter().copied().collect::<BTreeSet<_>>();
                 let same = self.known.get(&name).is_some_and(|it| set(it) == set(&addresses));
                 if !same {
                     self.known.insert(name, addresses);

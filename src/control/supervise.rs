@@ -109,11 +109,6 @@ impl Supervisor {
         }
     }
 
-    /// Exit code, once the process is to end.
-    pub fn exit(&self) -> Option<u8> {
-        self.exit
-    }
-
     /// Takes a signal.
     pub fn on_signal(&mut self, signal: Signal, now: Instant) {
         match signal {
@@ -369,3 +364,6 @@ fn start_line(view: &ProcessView) -> String {
         view.admin
     )
 }
+
+#[cfg(test)]
+mod tests;

@@ -167,21 +167,76 @@ fn rows(counters: &WorkerCounters) -> [Row; ROWS] {
     [
         row("connections_accepted_total", Counter, accepted.get(), "Client connections taken."),
         row("connections", GaugeByWorker, connections.get(), "Client connections open."),
-        row("connections_refused_total", Counter, refused_at_cap.get(), "Client connections closed at once because a cap was reached."),
-        row("descriptors_exhausted_total", Counter, descriptors_exhausted.get(), "Times that the descriptors ran out."),
+        row(
+            "connections_refused_total",
+            Counter,
+            refused_at_cap.get(),
+            "Client connections closed at once because a cap was reached.",
+        ),
+        row(
+            "descriptors_exhausted_total",
+            Counter,
+            descriptors_exhausted.get(),
+            "Times that the descriptors ran out.",
+        ),
         row("requests_in_flight", GaugeByWorker, in_flight.get(), "Requests being served."),
-        row("pool_hits_total", Counter, pool_hits.get(), "Upstream connections taken from the pool."),
-        row("pool_misses_total", Counter, pool_misses.get(), "Upstream connections made because the pool had none."),
-        row("pool_stale_total", Counter, pool_stale.get(), "Pooled connections that turned out to be closed."),
-        row("pool_idle_connections", Gauge, pool_idle.get(), "Idle upstream connections in the pools."),
-        row("upstream_connections", Gauge, upstream_connections.get(), "Upstream connections open, those in the pools included."),
+        row(
+            "pool_hits_total",
+            Counter,
+            pool_hits.get(),
+            "Upstream connections taken from the pool.",
+        ),
+        row(
+            "pool_misses_total",
+            Counter,
+            pool_misses.get(),
+            "Upstream connections made because the pool had none.",
+        ),
+        row(
+            "pool_stale_total",
+            Counter,
+            pool_stale.get(),
+            "Pooled connections that turned out to be closed.",
+        ),
+        row(
+            "pool_idle_connections",
+            Gauge,
+            pool_idle.get(),
+            "Idle upstream connections in the pools.",
+        ),
+        row(
+            "upstream_connections",
+            Gauge,
+            upstream_connections.get(),
+            "Upstream connections open, those in the pools included.",
+        ),
         row("retries_total", Counter, retries.get(), "Requests sent a second time."),
         row("tunnels", Gauge, tunnels.get(), "Tunnels open."),
-        row("request_body_bytes_total", Counter, request_body_bytes.get(), "Body bytes from clients."),
-        row("response_body_bytes_total", Counter, response_body_bytes.get(), "Body bytes to clients."),
+        row(
+            "request_body_bytes_total",
+            Counter,
+            request_body_bytes.get(),
+            "Body bytes from clients.",
+        ),
+        row(
+            "response_body_bytes_total",
+            Counter,
+            response_body_bytes.get(),
+            "Body bytes to clients.",
+        ),
         row("panics_total", Counter, panics.get(), "Panics caught."),
-        row("client_aborts_total", Counter, client_aborts.get(), "Exchanges given up because the client had gone away."),
-        row("worker_config_version", GaugeByWorker, snapshot_version.get(), "Configuration in force on a worker."),
+        row(
+            "client_aborts_total",
+            Counter,
+            client_aborts.get(),
+            "Exchanges given up because the client had gone away.",
+        ),
+        row(
+            "worker_config_version",
+            GaugeByWorker,
+            snapshot_version.get(),
+            "Configuration in force on a worker.",
+        ),
     ]
 }
 
@@ -277,8 +332,11 @@ impl ProcessView {
         let sum = |of: fn(&WorkerCounters) -> u64| -> u64 {
             self.workers.iter().map(|worker| of(&worker.counters)).sum()
         };
-        let requests: Map<String, Value> =
-            CLASSES.iter().zip(self.answers()).map(|(class, n)| ((*class).to_owned(), n.into())).collect();
+        let requests: Map<String, Value> = CLASSES
+            .iter()
+            .zip(self.answers())
+            .map(|(class, n)| ((*class).to_owned(), n.into()))
+            .collect();
         let errors: Map<String, Value> = (ErrorKind::ALL.iter().zip(self.errors()))
             .filter(|(_, count)| *count > 0)
             .map(|(kind, count)| (kind.code().to_owned(), count.into()))
@@ -340,9 +398,8 @@ impl ProcessView {
     }
 
     fn errors(&self) -> impl Iterator<Item = u64> {
-        (0..ErrorKind::ALL.len()).map(|kind| {
-            self.workers.iter().map(|worker| worker.counters.errors[kind].get()).sum()
-        })
+        (0..ErrorKind::ALL.len())
+            .map(|kind| self.workers.iter().map(|worker| worker.counters.errors[kind].get()).sum())
     }
 }
 

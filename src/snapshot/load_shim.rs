@@ -56,7 +56,12 @@ pub fn load(path: &Path, ids: &mut Ids, version: u64) -> Result<Loaded, Box<Reje
 ///
 /// # Errors
 /// Bad.
-pub fn load_text(name: &str, text: &str, ids: &mut Ids, version: u64) -> Result<Loaded, Box<Rejected>> {
+pub fn load_text(
+    name: &str,
+    text: &str,
+    ids: &mut Ids,
+    version: u64,
+) -> Result<Loaded, Box<Rejected>> {
     compile(text, ids, version).map_err(|e| Box::new(Rejected(format!("error: {name}: {e}"))))
 }
 
@@ -69,9 +74,14 @@ fn compile(text: &str, ids: &mut Ids, version: u64) -> Result<Loaded, String> {
         listeners.push(Arc::new(ListenerPlan {
             name: name.as_str().into(),
             address: l["address"].as_str().ok_or("address")?.parse().map_err(|_| "bad address")?,
-            trusted_proxies: vec![], head: HeadLimits::default(),
-            head_timeout_ms: 10_000, body_timeout_ms: 30_000, idle_timeout_ms: 75_000, write_timeout_ms: 30_000,
-            via: false, forwarded: false,
+            trusted_proxies: vec![],
+            head: HeadLimits::default(),
+            head_timeout_ms: 10_000,
+            body_timeout_ms: 30_000,
+            idle_timeout_ms: 75_000,
+            write_timeout_ms: 30_000,
+            via: false,
+            forwarded: false,
         }));
     }
     let mut upstreams = Vec::new();
@@ -80,17 +90,36 @@ fn compile(text: &str, ids: &mut Ids, version: u64) -> Result<Loaded, String> {
         for e in u["endpoints"].as_array().ok_or("endpoints")? {
             let a = e["address"].as_str().ok_or("address")?;
             let key = format!("{name} {a}");
-            let id = ids.0.iter().position(|k| *k == key).unwrap_or_else(|| { ids.0.push(key); ids.0.len() - 1 });
+            let id = ids.0.iter().position(|k| *k == key).unwrap_or_else(|| {
+                ids.0.push(key);
+                ids.0.len() - 1
+            });
             let address = match a.parse() {
                 Ok(s) => EndpointAddress::Socket(s),
-                Err(_) => { let (h, p) = a.rsplit_once(':').ok_or("bad address")?; EndpointAddress::Name(h.into(), p.parse().map_err(|_| "port")?) }
+                Err(_) => {
+                    let (h, p) = a.rsplit_once(':').ok_or("bad address")?;
+                    EndpointAddress::Name(h.into(), p.parse().map_err(|_| "port")?)
+                }
             };
-            endpoints.push(EndpointPlan { id: EndpointId(id as u32), address, authority: a.into(), weight: 1, zone: None });
+            endpoints.push(EndpointPlan {
+                id: EndpointId(id as u32),
+                address,
+                authority: a.into(),
+                weight: 1,
+                zone: None,
+            });
         }
         upstreams.push(Arc::new(UpstreamPlan {
-            id: UpstreamId(upstreams.len() as u32), name: name.as_str().into(), endpoints,
-            connect_timeout_ms: 3000, response_timeout_ms: 15000, body_timeout_ms: 60000, idle_timeout_ms: 50000,
-            tunnel_timeout_ms: 3600000, in_flight_max: 0, idle_connections_max: 1024,
+            id: UpstreamId(upstreams.len() as u32),
+            name: name.as_str().into(),
+            endpoints,
+            connect_timeout_ms: 3000,
+            response_timeout_ms: 15000,
+            body_timeout_ms: 60000,
+            idle_timeout_ms: 50000,
+            tunnel_timeout_ms: 3600000,
+            in_flight_max: 0,
+            idle_connections_max: 1024,
         }));
     }
     let mut routes = Vec::new();
@@ -98,8 +127,14 @@ fn compile(text: &str, ids: &mut Ids, version: u64) -> Result<Loaded, String> {
         let name = r["upstream"].as_str().ok_or("upstream")?;
         let upstream = upstreams.iter().find(|u| &*u.name == name).ok_or("unknown upstream")?.id;
         routes.push(RoutePlan {
-            id: r["id"].as_str().ok_or("id")?.into(), matcher: Matcher::Prefix(r["prefix"].as_str().ok_or("prefix")?.into()),
-            upstream, skip_segments: 0, path_policy: PathPolicy::default(), body_bytes_max: None, response_timeout_ms: None, total_timeout_ms: None,
+            id: r["id"].as_str().ok_or("id")?.into(),
+            matcher: Matcher::Prefix(r["prefix"].as_str().ok_or("prefix")?.into()),
+            upstream,
+            skip_segments: 0,
+            path_policy: PathPolicy::default(),
+            body_bytes_max: None,
+            response_timeout_ms: None,
+            total_timeout_ms: None,
         });
     }
     let admin = tree.get("admin");
@@ -111,8 +146,18 @@ fn compile(text: &str, ids: &mut Ids, version: u64) -> Result<Loaded, String> {
     };
     let snapshot = Snapshot {
         version,
-        runtime: RuntimePlan { workers: number("workers").map(|n| n as usize), driver: DriverChoice::Auto, connections_max: None, drain_ms: 30_000, drain_delay_ms: 0 },
-        admin, listeners, upstreams, routes: RouteTable::new(routes), fine_timeouts: false,
+        runtime: RuntimePlan {
+            workers: number("workers").map(|n| n as usize),
+            driver: DriverChoice::Auto,
+            connections_max: None,
+            drain_ms: 30_000,
+            drain_delay_ms: 0,
+        },
+        admin,
+        listeners,
+        upstreams,
+        routes: RouteTable::new(routes),
+        fine_timeouts: false,
     };
     Ok(Loaded { snapshot })
 }
