@@ -127,6 +127,34 @@ pub const RESOLVE_INTERVAL_MS: u64 = 10_000;
 pub const INBOX_MESSAGES: usize = 64;
 /// Time that `reload` waits for every worker's acknowledgement.
 pub const ACKNOWLEDGE_MS: u64 = 10_000;
+/// Time in which every worker must have started.
+pub const START_MS: u64 = 10_000;
+/// Time that the start waits for names to be resolved.
+pub const RESOLVE_AT_START_MS: u64 = 2_000;
+/// Time between two tries to hand a message to a worker whose inbox was full.
+pub const INBOX_RETRY_MS: u64 = 20;
+/// Time that a drain is given beyond its bound before the process leaves without the workers'
+/// word.
+pub const DRAIN_MARGIN_MS: u64 = 2_000;
+/// Time between two looks at snapshots that nobody may hold any more.
+pub const SNAPSHOT_SWEEP_MS: u64 = 1_000;
+/// Events of other threads waiting for the control thread; those threads wait when it is full.
+pub const EVENTS_MAX: usize = 1024;
+/// Workers: the processors that an affinity mask can name.
+pub const WORKERS_MAX: usize = 1024;
+/// Connections to the admin API; more wait in its backlog.
+pub const ADMIN_CONNECTIONS_MAX: usize = 64;
+/// Time in which a request to the admin API must have arrived; also how long one may stay idle.
+pub const ADMIN_HEAD_TIMEOUT_MS: u64 = 30_000;
+/// Time that `status` waits for its answer.
+pub const STATUS_TIMEOUT_MS: u64 = 5_000;
+/// Bytes that `status` reads of it: 1024 workers fit.
+pub const STATUS_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Bytes of a body that the demo origin echoes.
+pub const DEMO_BODY_BYTES_MAX: usize = 1024 * 1024;
+/// Time in which a demo origin must have served a request.
+pub const DEMO_TIMEOUT_MS: u64 = 75_000;
+
 /// Panics of a service loop within a minute that end the process.
 pub const SERVICE_PANICS_MAX: u32 = 3;
 

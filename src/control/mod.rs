@@ -1,1 +1,191 @@
-//! To come.
+//! The control thread: configuration, sockets, workers, signals and the admin API.
+//!
+//! It runs on the process's main thread and never blocks for more than 5 ms; what does block runs
+//! on the threads of `helper`.
+
+pub mod admin;
+pub mod source;
+
+mod cores;
+mod fleet;
+mod helper;
+mod listen;
+mod log;
+mod names;
+mod process;
+mod signals;
+mod supervise;
+
+pub use source::Source;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{mpsc, watch};
+
+use crate::limits::{EVENTS_MAX, RESOLVE_AT_START_MS, WORKERS_MAX};
+use crate::observe::render::{Phase, ProcessView};
+use crate::snapshot::{Ids, Snapshot};
+use admin::Admin;
+use cores::Cores;
+use fleet::{Fleet, Spawn, Start};
+use helper::{Event, Helpers};
+use names::Names;
+use process::Process;
+use signals::Signals;
+use supervise::Supervisor;
+
+/// What `run` is asked to do.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where the configuration comes from.
+    pub source: Source,
+    /// What to print on standard output when every worker has started.
+    pub banner: Option<String>,
+}
+
+/// Runs the proxy until it is told to stop. Where workers were started it does not return but
+/// leaves the process: a worker's runtime must not be dropped while the kernel holds its buffers.
+pub fn run(options: Options) -> ExitCode {
+    let process = Process::new();
+    let mut ids = Ids::default();
+    let loaded = match options.source.load(&mut ids, 1) {
+        Ok(loaded) => loaded,
+        Err(rejected) => {
+            complain(&rejected.rendered);
+            return ExitCode::from(EXIT_CONFIG);
+        }
+    };
+    let log = log::start();
+    if !loaded.warnings.is_empty() {
+        tracing::warn!("the configuration has warnings:\n{}", loaded.warnings);
+    }
+    // Two threads at most for what blocks: rendering metrics and status.
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(2).build();
+    let mut socket = None;
+    let ran = match runtime {
+        Ok(runtime) => {
+            let dropped = log.dropped.clone();
+            let launch = Launch { options, process, spawn: crate::worker::spawn, dropped };
+            runtime.block_on(launch.serve(loaded.snapshot, ids, &mut socket))
+        }
+        Err(error) => Err(format!("the control thread cannot start: {error}")),
+    };
+    let code = ran.unwrap_or_else(|error| {
+        tracing::error!("{error}");
+        EXIT_FAILED
+    });
+    if let Some(path) = socket {
+        let _ = std::fs::remove_file(path);
+    }
+    drop(log);
+    std::process::exit(i32::from(code))
+}
+
+/// Writes to standard error, which may be closed.
+pub(crate) fn complain(text: &str) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr().lock(), "{}", text.trim_end());
+}
+
+struct Launch {
+    options: Options,
+    process: Process,
+    spawn: Spawn,
+    dropped: tracing_appender::non_blocking::ErrorCounter,
+}
+
+impl Launch {
+    /// Binds, starts everything and supervises it. `socket` becomes the file to remove at the end.
+    async fn serve(
+        self,
+        snapshot: Snapshot,
+        ids: Ids,
+        socket: &mut Option<PathBuf>,
+    ) -> Result<u8, String> {
+        let cannot = |what: &'static str| move |error| format!("{what}: {error}");
+        let snapshot = Arc::new(snapshot);
+        let mut signals = Signals::register().map_err(cannot("signals cannot be taken over"))?;
+        let descriptors = cores::raise_descriptors();
+        let cores = Cores::read();
+        let workers = snapshot.runtime.workers.unwrap_or_else(|| cores.usable());
+        let workers = workers.clamp(1, WORKERS_MAX);
+        let connections_max = snapshot.runtime.connections_max;
+        let connections_max = cores::connections_max(connections_max, descriptors, workers);
+        let bound = listen::bind(&snapshot.listeners, workers)?;
+        let admin = Admin::bind(&snapshot.admin)?;
+        socket.clone_from(&admin.path);
+
+        let (sender, mut events) = mpsc::channel(EVENTS_MAX);
+        let source = self.options.source.clone();
+        let helpers = Helpers::start(source, ids, snapshot.clone(), &sender)
+            .map_err(cannot("a helper thread cannot start"))?;
+        let reports = helpers.reports.clone();
+        let names = (snapshot.listeners.iter()).map(|plan| plan.name.to_string());
+        let (view, shown) = watch::channel(ProcessView {
+            phase: Phase::Starting,
+            config_version: snapshot.version,
+            config_source: self.options.source.to_string(),
+            config_applied_at_s: process::unix_time_s(),
+            last_reload_success: true,
+            admin: admin.address.clone(),
+            listeners: names.zip(bound.addresses.iter().map(ToString::to_string)).collect(),
+            descriptors_max: descriptors,
+            ..ProcessView::default()
+        });
+        tokio::spawn(admin.serve(shown, self.measure(&helpers)));
+
+        let names = Names::new(&snapshot, Instant::now());
+        let banner = self.options.banner.clone();
+        let mut supervisor = Supervisor::new(snapshot.clone(), names, helpers, view, banner);
+        resolve_first(&mut supervisor, &mut events).await;
+        let start = Start {
+            spawn: self.spawn,
+            snapshot: &snapshot,
+            cores: &cores,
+            sockets: bound.sockets,
+            connections_max,
+            addresses: supervisor.names.take_changed().map(Arc::new),
+            reports: &reports,
+        };
+        let fleet = Fleet::start(start).map_err(cannot("a worker cannot start"))?;
+        drop(snapshot);
+        supervisor.started_with(fleet, Instant::now());
+        Ok(supervisor.run(&mut signals, &mut events).await)
+    }
+
+    fn measure(&self, helpers: &Helpers) -> admin::Measure {
+        let (process, dropped, alive) = (self.process, self.dropped.clone(), helpers.alive.clone());
+        Arc::new(move |view| {
+            process.measure(view);
+            view.snapshots_alive = alive.get();
+            view.log_lines_dropped = dropped.dropped_lines() as u64;
+        })
+    }
+}
+
+/// Looks names up before the workers start, for a bounded time: what is late comes by message.
+async fn resolve_first(supervisor: &mut Supervisor, events: &mut mpsc::Receiver<Event>) {
+    let until = tokio::time::Instant::now() + Duration::from_millis(RESOLVE_AT_START_MS);
+    supervisor.on_time(Instant::now());
+    while supervisor.names.asking() {
+        match tokio::time::timeout_at(until, events.recv()).await {
+            Ok(Some(event)) => supervisor.on_event(event, Instant::now()),
+            Ok(None) => return,
+            Err(_) => {
+                tracing::warn!("not every name was resolved within {RESOLVE_AT_START_MS} ms");
+                return;
+            }
+        }
+    }
+}
+
+/// Exit code of a failure while running, or of a start that failed.
+pub const EXIT_FAILED: u8 = 1;
+/// Exit code of wrong usage.
+pub const EXIT_USAGE: u8 = 2;
+/// Exit code of a bad configuration: EX_CONFIG of sysexits.h.
+pub const EXIT_CONFIG: u8 = 78;

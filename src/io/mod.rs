@@ -13,6 +13,9 @@ pub mod stream;
 pub mod wait;
 pub mod wake;
 
+#[cfg(feature = "demo")]
+pub mod demo_origin;
+
 mod buffer;
 mod cancel;
 

@@ -4,5 +4,6 @@
 //! control thread sums them when somebody asks.
 
 pub mod counters;
+pub mod render;
 
 pub use counters::{Counter, Gauge, WorkerCounters};

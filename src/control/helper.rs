@@ -1,0 +1,170 @@
+//! Threads that do for the control thread what blocks: compiling, freeing, resolving, and waiting
+//! for the workers' reports.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use tokio::sync::mpsc;
+
+use super::source::{Rejected, Source};
+use crate::limits::{ADDRESSES_PER_NAME_MAX, SNAPSHOT_SWEEP_MS};
+use crate::observe::Gauge;
+use crate::snapshot::{Ids, Snapshot};
+use crate::worker::Report;
+
+/// A name and the port that goes with it.
+pub type HostPort = (Box<str>, u16);
+
+/// What other threads tell the control thread.
+#[derive(Debug)]
+pub enum Event {
+    /// A worker reports.
+    Report(Report),
+    /// A configuration was compiled, or refused.
+    Compiled(Result<Compiled, Rejected>),
+    /// A name was looked up.
+    Resolved(HostPort, Result<Vec<SocketAddr>, String>),
+    /// So were all that were asked for.
+    ResolvedAll,
+}
+
+/// A configuration that is good in itself.
+#[derive(Debug)]
+pub struct Compiled {
+    /// The plans.
+    pub snapshot: Arc<Snapshot>,
+    /// What is odd about it, rendered.
+    pub warnings: String,
+}
+
+/// The helper threads, as the control thread holds them.
+#[derive(Debug)]
+pub struct Helpers {
+    compile: Sender<(u64, Arc<Snapshot>)>,
+    resolve: Sender<Vec<HostPort>>,
+    /// Snapshots that are still held by somebody, the one in force included.
+    pub alive: Arc<Gauge>,
+    /// Where workers report to.
+    pub reports: Sender<Report>,
+}
+
+impl Helpers {
+    /// Starts them; `first` is the snapshot in force and `ids` the identities that it was
+    /// compiled with.
+    ///
+    /// # Errors
+    /// A thread could not be made.
+    pub fn start(
+        source: Source,
+        ids: Ids,
+        first: Arc<Snapshot>,
+        events: &mpsc::Sender<Event>,
+    ) -> std::io::Result<Helpers> {
+        // One job at a time each: the control thread asks again only after the answer.
+        let (compile, jobs) = crossbeam_channel::bounded(1);
+        let (resolve, names) = crossbeam_channel::bounded(1);
+        let (reports, reported) = crossbeam_channel::bounded(REPORTS);
+        let alive = Arc::new(Gauge::default());
+        alive.set(1);
+        let compiler = Compiler {
+            source,
+            ids,
+            held: vec![first],
+            alive: alive.clone(),
+            events: events.clone(),
+        };
+        let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
+        thread("helper").spawn(move || compiler.run(&jobs))?;
+        let answers = events.clone();
+        // Apart from the compiler, so that a dead name server cannot hold up a reload.
+        thread("resolver").spawn(move || resolve_all(&names, &answers))?;
+        let relayed = events.clone();
+        // A crossbeam channel cannot wake the control thread's runtime.
+        thread("reports").spawn(move || {
+            for report in reported {
+                if relayed.blocking_send(Event::Report(report)).is_err() {
+                    return;
+                }
+            }
+        })?;
+        Ok(Helpers { compile, resolve, alive, reports })
+    }
+
+    /// Asks for the source to be read again, as `version`, to replace `current`.
+    pub fn compile(&self, version: u64, current: Arc<Snapshot>) -> bool {
+        self.compile.try_send((version, current)).is_ok()
+    }
+
+    /// Asks for names to be looked up.
+    pub fn resolve(&self, names: Vec<HostPort>) -> bool {
+        self.resolve.try_send(names).is_ok()
+    }
+}
+
+/// Compiles snapshots, and frees them: workers and the control thread only ever let go of one,
+/// because freeing 50,000 routes takes tens of milliseconds.
+struct Compiler {
+    source: Source,
+    ids: Ids,
+    held: Vec<Arc<Snapshot>>,
+    alive: Arc<Gauge>,
+    events: mpsc::Sender<Event>,
+}
+
+impl Compiler {
+    fn run(mut self, jobs: &Receiver<(u64, Arc<Snapshot>)>) {
+        loop {
+            let job = match self.held.len() {
+                0 | 1 => jobs.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                _ => jobs.recv_timeout(Duration::from_millis(SNAPSHOT_SWEEP_MS)),
+            };
+            match job {
+                Ok((version, current)) => {
+                    let compiled = self.compile(version, &current);
+                    if self.events.blocking_send(Event::Compiled(compiled)).is_err() {
+                        return;
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            // The control thread holds the one in force; the event above holds a new one.
+            self.held.retain(|snapshot| Arc::strong_count(snapshot) > 1);
+            self.alive.set(self.held.len() as u64);
+        }
+    }
+
+    fn compile(&mut self, version: u64, current: &Snapshot) -> Result<Compiled, Rejected> {
+        let mut loaded = self.source.load(&mut self.ids, version)?;
+        // Workers know their sockets by position, so that listeners keep theirs.
+        let position = |name: &str| current.listeners.iter().position(|it| *it.name == *name);
+        loaded.snapshot.listeners.sort_by_key(|plan| position(&plan.name).unwrap_or(usize::MAX));
+        let snapshot = Arc::new(loaded.snapshot);
+        self.held.push(snapshot.clone());
+        Ok(Compiled { snapshot, warnings: loaded.warnings })
+    }
+}
+
+fn resolve_all(jobs: &Receiver<Vec<HostPort>>, events: &mpsc::Sender<Event>) {
+    for names in jobs {
+        for (host, port) in names {
+            let answer = (&*host, port).to_socket_addrs();
+            let answer =
+                match answer.map(|all| all.take(ADDRESSES_PER_NAME_MAX).collect::<Vec<_>>()) {
+                    Ok(none) if none.is_empty() => Err("it has no address".to_owned()),
+                    answer => answer.map_err(|error| error.to_string()),
+                };
+            if events.blocking_send(Event::Resolved((host, port), answer)).is_err() {
+                return;
+            }
+        }
+        if events.blocking_send(Event::ResolvedAll).is_err() {
+            return;
+        }
+    }
+}
+
+/// Reports that wait to be relayed; a worker blocks only if the relay has fallen this far behind.
+const REPORTS: usize = 4 * crate::limits::WORKERS_MAX;

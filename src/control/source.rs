@@ -1,0 +1,67 @@
+//! Where a configuration comes from.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use crate::snapshot::{self, Ids, Snapshot};
+
+/// What is read at the start and again at every reload.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// `--config FILE`
+    File(PathBuf),
+    /// Text that the binary carries, and what diagnostics call it.
+    Text {
+        /// Instead of a file's name.
+        name: String,
+        /// TOML.
+        text: String,
+    },
+}
+
+/// A configuration that was taken.
+#[derive(Debug)]
+pub struct Loaded {
+    /// What runs.
+    pub snapshot: Snapshot,
+    /// What is odd about it, rendered; empty where nothing is.
+    pub warnings: String,
+}
+
+/// A configuration that was refused.
+#[derive(Debug)]
+pub struct Rejected {
+    /// Every error, rendered.
+    pub rendered: String,
+    /// How many there are.
+    pub count: usize,
+}
+
+impl Source {
+    /// Reads and compiles it. Blocks: for the start and for the helper thread.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub fn load(&self, ids: &mut Ids, version: u64) -> Result<Loaded, Rejected> {
+        let loaded = match self {
+            Source::File(path) => snapshot::load(path, ids, version),
+            Source::Text { name, text } => snapshot::load_text(name, text, ids, version),
+        };
+        let refused = |rejected: Box<snapshot::Rejected>| Rejected {
+            rendered: rejected.render(false),
+            count: rejected.count(),
+        };
+        let loaded = loaded.map_err(refused)?;
+        let warnings = loaded.warnings_text(false);
+        Ok(Loaded { snapshot: loaded.snapshot, warnings })
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::File(path) => write!(f, "{}", path.display()),
+            Source::Text { name, .. } => f.write_str(name),
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! The command line: verbs, exit codes and messages. None of these needs a worker.
+
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+fn ringway(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_ringway"))
+        .args(arguments)
+        .env_remove("RINGWAY_LOG")
+        .output()
+        .expect("the binary runs")
+}
+
+fn code(output: &Output) -> Option<i32> {
+    output.status.code()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// A file of its own for one test.
+fn file(name: &str, text: &str) -> String {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("cli-{name}.toml"));
+    std::fs::write(&path, text).expect("written");
+    path.display().to_string()
+}
+
+fn config(listener: &str, admin: &str) -> String {
+    format!(
+        "[runtime]\nworkers = 1\n\n[admin]\nlisten = \"{admin}\"\n\n\
+         [listener.public]\naddress = \"{listener}\"\n\n\
+         [upstream.app]\nendpoints = [{{ address = \"127.0.0.1:9001\" }}]\n\n\
+         [[route]]\nid = \"all\"\nprefix = \"/\"\nupstream = \"app\"\n"
+    )
+}
+
+#[test]
+fn wrong_usage_is_2() {
+    for arguments in [
+        &["--nonsense"][..],
+        &["nonsense"],
+        &["run", "--nonsense"],
+        &["status", "--admin", "nowhere"],
+        &["status", "--admin", "127.0.0.1:1", "--config", "x"],
+        &["--config", "x"],
+    ] {
+        let output = ringway(arguments);
+        assert_eq!(code(&output), Some(2), "{arguments:?}: {}", stderr(&output));
+        assert!(!output.stderr.is_empty(), "{arguments:?} says why");
+        assert!(output.stdout.is_empty(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn help_names_every_verb_and_is_no_error() {
+    let output = ringway(&["--help"]);
+    assert_eq!(code(&output), Some(0));
+    for verb in ["run", "check", "status", "demo", "version"] {
+        assert!(stdout(&output).contains(&format!("\n  {verb} ")), "{verb}: {}", stdout(&output));
+    }
+}
+
+#[test]
+fn a_good_file_is_valid() {
+    let path = file("good", &config("127.0.0.1:8080", "127.0.0.1:9901"));
+    for arguments in
+        [&["check", "--config", &path][..], &["-t", "--config", &path], &["-tc", &path]]
+    {
+        let output = ringway(arguments);
+        assert_eq!(code(&output), Some(0), "{}", stderr(&output));
+        let valid = "configuration is valid: 1 listener, 1 route, 1 upstream, 1 endpoint\n";
+        assert_eq!(stdout(&output), valid);
+    }
+}
+
+#[test]
+fn a_bad_or_missing_file_is_78() {
+    let bad = file("bad", &config("127.0.0.1:notaport", "127.0.0.1:9901"));
+    let missing = format!("{bad}.missing");
+    for path in [&bad, &missing] {
+        for arguments in [
+            &["check", "--config", path][..],
+            &["-t", "--config", path],
+            &["run", "--config", path],
+        ] {
+            let output = ringway(arguments);
+            assert_eq!(code(&output), Some(78), "{arguments:?}: {}", stderr(&output));
+            assert!(stderr(&output).contains(&**path), "the file is named: {}", stderr(&output));
+            assert!(output.stdout.is_empty());
+        }
+    }
+}
+
+#[test]
+fn an_address_in_use_is_named_and_ends_the_start_with_1() {
+    let taken = TcpListener::bind("127.0.0.1:0").expect("bound");
+    let address = taken.local_addr().expect("bound").to_string();
+    let listener = file("listener", &config(&address, "127.0.0.1:0"));
+    let output = ringway(&["run", "--config", &listener]);
+    assert_eq!(code(&output), Some(1));
+    let expected = format!("listener public: somebody else already listens on {address}");
+    assert!(stderr(&output).contains(&expected), "{}", stderr(&output));
+
+    let admin = file("admin", &config("127.0.0.1:0", &address));
+    let output = ringway(&["run", "--config", &admin]);
+    assert_eq!(code(&output), Some(1));
+    let expected = format!("admin: somebody else already listens on {address}");
+    assert!(stderr(&output).contains(&expected), "{}", stderr(&output));
+}
+
+#[test]
+fn status_without_a_proxy_is_1_and_says_so() {
+    let free = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
+    let address = free.expect("an address").to_string();
+    let output = ringway(&["status", "--admin", &address]);
+    assert_eq!(code(&output), Some(1));
+    assert_eq!(stderr(&output), format!("no status from {address}: nobody listens there\n"));
+    let output = ringway(&["status", "--admin", "unix:/nonexistent/admin.sock"]);
+    assert_eq!(code(&output), Some(1));
+    assert!(stderr(&output).ends_with(": nobody listens there\n"), "{}", stderr(&output));
+}
+
+#[test]
+fn version_names_the_driver_and_the_kernel() {
+    for arguments in [&["version"][..], &["-V"], &["--version"]] {
+        let output = ringway(arguments);
+        assert_eq!(code(&output), Some(0));
+        let text = stdout(&output);
+        assert!(text.starts_with(&format!("ringway {}\n", env!("CARGO_PKG_VERSION"))), "{text}");
+        for word in ["\nfeatures ", "\nkernel ", "\ndriver "] {
+            assert!(text.contains(word), "{word} is missing in {text}");
+        }
+    }
+}
