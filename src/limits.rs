@@ -170,8 +170,6 @@ pub const NAME_BYTES_MAX: usize = 64;
 pub const ROUTE_ID_BYTES_MAX: usize = 128;
 /// Bytes of a Unix socket's path: `sun_path` holds 108 with the closing NUL.
 pub const SOCKET_PATH_BYTES_MAX: usize = 107;
-/// Threads that may be configured: what the kernel's default CPU mask holds.
-pub const WORKERS_MAX: usize = 1024;
 /// Connections, or requests in flight, that may be configured: above what one machine holds.
 pub const CONNECTIONS_MAX: usize = 16_777_216;
 /// Networks of `trusted_proxies`: each connection looks through all of them.

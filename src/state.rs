@@ -84,9 +84,9 @@ impl Core {
                 .endpoints
                 .iter()
                 .map(|endpoint| {
-                    let state = self.endpoint(endpoint.id).unwrap_or_else(|| {
-                        Endpoint::new(endpoint.clone(), self.counters.clone())
-                    });
+                    let state = self
+                        .endpoint(endpoint.id)
+                        .unwrap_or_else(|| Endpoint::new(endpoint.clone(), self.counters.clone()));
                     put(&mut endpoints, endpoint.id.0, state.clone());
                     state
                 })

@@ -5,7 +5,10 @@
 
 use std::cell::RefCell;
 
-use crate::limits::{BODY_BUFFER_BYTES, BODY_BUFFERS_KEPT, BODY_BUFFERS_USED_MAX, HEAD_BUFFER_BYTES, HEAD_BUFFERS_KEPT};
+use crate::limits::{
+    BODY_BUFFER_BYTES, BODY_BUFFERS_KEPT, BODY_BUFFERS_USED_MAX, HEAD_BUFFER_BYTES,
+    HEAD_BUFFERS_KEPT,
+};
 
 /// A byte queue from the pool of this core.
 #[derive(Default)]

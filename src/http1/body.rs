@@ -60,7 +60,7 @@ impl Body {
         if done {
             *self = Body::Done;
         }
-        Ok(Step { consumed, relay: consumed, done })
+        Ok(Step { consumed, relay: consumed, data: consumed, done })
     }
 
     /// What follows the last relayed bytes of a whole chunked body: the trailer section that may be

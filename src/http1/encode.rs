@@ -101,12 +101,7 @@ pub fn encode_request(out: &mut Buf, head: &RequestHead, edit: &RequestEdit<'_>)
 }
 
 /// Encodes a response's head, whose spans lie in `bytes`, for the client.
-pub fn encode_response(
-    out: &mut Buf,
-    bytes: &[u8],
-    head: &ResponseHead,
-    edit: &ResponseEdit<'_>,
-) {
+pub fn encode_response(out: &mut Buf, bytes: &[u8], head: &ResponseHead, edit: &ResponseEdit<'_>) {
     out.extend(b"HTTP/1.1 ");
     out.extend(&status_digits(head.status));
     out.extend(b" ");
@@ -228,7 +223,8 @@ impl<'a> NamedFields<'a> {
         // An empty Vec owns no memory: the ordinary request allocates nothing.
         let names_a_field = |value: &&[u8]| {
             list_members(value).any(|option| {
-                !option.eq_ignore_ascii_case(b"keep-alive") && !option.eq_ignore_ascii_case(b"close")
+                !option.eq_ignore_ascii_case(b"keep-alive")
+                    && !option.eq_ignore_ascii_case(b"close")
             })
         };
         NamedFields { values: values.filter(names_a_field).collect() }

@@ -6,6 +6,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use monoio::net::TcpListener;
 use rustix::io::Errno;
@@ -28,12 +29,16 @@ impl Listener {
         Ok(Listener { inner: Shared::new(TcpListener::from_std(socket)?) })
     }
 
-    /// Waits for a connection. May be dropped.
+    /// Waits for a connection, but no longer than `timeout_ms`. May be dropped.
     ///
     /// # Errors
     /// What the driver says.
-    pub async fn readable(&self) -> io::Result<()> {
-        self.inner.get().readable(false).await
+    pub async fn readable_within(&self, timeout_ms: u64) -> io::Result<()> {
+        let readable = self.inner.get().readable(false);
+        match monoio::time::timeout(Duration::from_millis(timeout_ms), readable).await {
+            Ok(ready) => ready,
+            Err(_) => Ok(()),
+        }
     }
 
     /// Takes a connection where one waits.

@@ -82,7 +82,9 @@ fn read_target(context: &mut RequestContext) -> Result<PathFacts, ErrorKind> {
     let base = bytes.as_ptr() as usize;
     // The parts of an absolute target without a path point to no byte of the head.
     let locate = |part: &[u8]| match (part.as_ptr() as usize).checked_sub(base) {
-        Some(start) if start + part.len() <= bytes.len() => Some(Span::new(start, start + part.len())),
+        Some(start) if start + part.len() <= bytes.len() => {
+            Some(Span::new(start, start + part.len()))
+        }
         _ => None,
     };
     let facts = normalise_path(path, &mut context.target.normalised)?;
@@ -135,7 +137,7 @@ fn take_in_hand(exchange: &mut Exchange, bytes_max: Option<u64>) -> Result<(), E
     upload.in_hand = step.consumed;
     upload.relay = step.relay;
     upload.whole = step.done;
-    upload.bytes = step.consumed as u64;
+    upload.bytes = step.data as u64;
     match bytes_max {
         Some(max) if upload.bytes > max => Err(ErrorKind::BodyTooLarge),
         _ => Ok(()),

@@ -93,8 +93,8 @@ async fn relay_interim(answer: &mut Answer, job: &Job<'_>) -> Result<(), ErrorKi
 
 async fn relay_final(answer: &mut Answer, job: &Job<'_>) -> Result<Relayed, ErrorKind> {
     let framing = response_framing(&answer.head, job.context.facts.is_head)?;
-    let strips = framing.body == BodyFraming::Chunked
-        && job.context.request.version == Version::Http10;
+    let strips =
+        framing.body == BodyFraming::Chunked && job.context.request.version == Version::Http10;
     let endless = framing.body == BodyFraming::UntilClose || strips;
     let close = endless
         || !job.context.facts.keep_alive
@@ -114,7 +114,7 @@ async fn relay_final(answer: &mut Answer, job: &Job<'_>) -> Result<Relayed, Erro
     encode_final(answer, &bytes, job, framing.body, framing.drop_content_length, close);
     bytes.consume(answer.head.head_len);
     bytes.truncate(step.relay);
-    answer.bytes += step.relay as u64;
+    answer.bytes += step.data as u64;
     if done {
         bytes.extend(body.tail());
     }
@@ -215,7 +215,7 @@ async fn relay_body(
         let read = bytes.len();
         let step = body.advance(bytes.filled()).map_err(|_| ErrorKind::ResponseMalformed)?;
         bytes.truncate(step.relay);
-        answer.bytes += step.relay as u64;
+        answer.bytes += step.data as u64;
         if step.done {
             bytes.extend(body.tail());
         }

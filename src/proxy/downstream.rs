@@ -37,11 +37,8 @@ impl Downstream {
         core: &Core,
     ) -> Downstream {
         let idle_read = Rc::new(Cancel::default());
-        let target = Target {
-            client: stream.handle(),
-            upstream: None,
-            idle_read: Some(idle_read.clone()),
-        };
+        let target =
+            Target { client: stream.handle(), upstream: None, idle_read: Some(idle_read.clone()) };
         Downstream {
             timer: Timer::new(&core.deadlines, target),
             stream,

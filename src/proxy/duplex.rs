@@ -70,37 +70,40 @@ impl Pump<'_> {
     async fn run(&mut self, first: Buf) -> Result<(), ErrorKind> {
         let mut whole = false;
         let mut taken = self.send(first).await;
-        while let Some(buf) = taken {
-            if whole || self.job.answer_done.get() {
-                break;
-            }
-            let Some(mut buf) = self.receive(buf).await? else { break };
-            let step = self.body.advance(buf.filled())?;
-            *self.bytes += step.consumed as u64;
-            if self.job.route.body_bytes_max.is_some_and(|max| *self.bytes > max) {
-                return Err(ErrorKind::BodyTooLarge);
-            }
-            whole = step.done;
-            if buf.len() > step.consumed {
-                *self.behind = Buf::for_head();
-                self.behind.reserve(buf.len() - step.consumed);
-                self.behind.extend(&buf.filled()[step.consumed..]);
-            }
-            buf.truncate(step.relay);
-            if whole {
-                buf.extend(self.body.tail());
-            }
+        while let (Some(buf), false) = (taken.take(), whole || self.job.answer_done.get()) {
+            let Some(buf) = self.receive(buf).await? else { break };
+            let (buf, done) = self.advance(buf)?;
             taken = self.send(buf).await;
+            // Only a body that was sent to its end is whole.
+            whole = done && taken.is_some();
         }
-        if taken.is_some() && whole {
-            self.job.request_done.set(true);
-        }
+        self.job.request_done.set(whole);
         self.timer.disarm();
         // From now on it is for the upstream to answer.
         if !self.job.answer_done.get() {
             self.job.answer_due();
         }
         Ok(())
+    }
+
+    /// Looks at what was read: what may be passed on, and whether the body is whole. What is behind
+    /// it begins the next request.
+    fn advance(&mut self, mut buf: Buf) -> Result<(Buf, bool), ErrorKind> {
+        let step = self.body.advance(buf.filled())?;
+        *self.bytes += step.data as u64;
+        if self.job.route.body_bytes_max.is_some_and(|max| *self.bytes > max) {
+            return Err(ErrorKind::BodyTooLarge);
+        }
+        if buf.len() > step.consumed {
+            *self.behind = Buf::for_head();
+            self.behind.reserve(buf.len() - step.consumed);
+            self.behind.extend(&buf.filled()[step.consumed..]);
+        }
+        buf.truncate(step.relay);
+        if step.done {
+            buf.extend(self.body.tail());
+        }
+        Ok((buf, step.done))
     }
 
     /// Reads more of the body; `None` when the answer is over.

@@ -1,8 +1,8 @@
 //! Answers of our own: the one place that turns an error into a status.
 
+use super::Downstream;
 use super::exchange::Exchange;
 use super::serve::Next;
-use super::Downstream;
 use crate::base::buffer::Buf;
 use crate::error::ErrorKind;
 use crate::http::{Known, Version};

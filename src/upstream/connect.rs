@@ -28,7 +28,9 @@ pub async fn connect(endpoint: &Rc<Endpoint>, timeout_ms: u64) -> Result<Lease, 
     endpoint.counters.pool_misses.increment();
     if let EndpointAddress::Unix(path) = &endpoint.plan.address {
         let connected = connect_unix(path, timeout_ms).await;
-        return connected.map(|stream| Lease::fresh(endpoint, stream)).map_err(|error| kind(&error));
+        return connected
+            .map(|stream| Lease::fresh(endpoint, stream))
+            .map_err(|error| kind(&error));
     }
     let tries = endpoint.address_count().clamp(1, ADDRESSES_TRIED_MAX);
     let mut failed = ErrorKind::NoEndpoint;

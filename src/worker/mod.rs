@@ -2,16 +2,28 @@
 
 pub mod inbox;
 
+mod accept;
+mod conn;
+mod drain;
+mod sweeper;
+
 pub use inbox::{Inbox, InboxSender, Message, Report};
 
+use std::cell::{Cell, RefCell};
 use std::net::TcpListener;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use crossbeam_channel::Sender;
 
+use crate::io::driver::probe;
+use crate::io::runtime::{catch_panic, run};
+use crate::io::{Listener, Wake, spawn as spawn_task};
+use crate::limits::SERVICE_PANICS_MAX;
 use crate::observe::WorkerCounters;
 use crate::snapshot::Snapshot;
+use crate::state::Core;
 
 /// What a worker starts with.
 pub struct Setup {
@@ -36,14 +48,136 @@ pub struct Setup {
     pub connections_max: usize,
 }
 
+/// A running worker, shared by its service loops and connections.
+struct Worker {
+    index: usize,
+    core: Rc<Core>,
+    connections_max: usize,
+    /// Listeners that still accept.
+    listeners: Cell<usize>,
+    /// Whether the accept loops are to close their listeners.
+    closing: Cell<bool>,
+    /// A descriptor to give up when none is left, so that a connection can be taken and closed.
+    reserve: RefCell<Option<std::fs::File>>,
+    reports: Sender<Report>,
+}
+
 /// Starts a worker. It answers with [`Report::Started`] or [`Report::Failed`].
 ///
 /// # Errors
 /// The thread could not be made.
 pub fn spawn(setup: Setup) -> std::io::Result<JoinHandle<()>> {
-    std::thread::Builder::new().name(format!("worker-{}", setup.index)).spawn(move || {
-        // Replaced by the worker itself; until then every start fails with the reason.
-        let error = "the worker is not built yet".to_owned();
-        let _ = setup.reports.send(Report::Failed { worker: setup.index, error });
+    let name = format!("worker-{}", setup.index);
+    std::thread::Builder::new().name(name).spawn(move || {
+        let (worker, reports) = (setup.index, setup.reports.clone());
+        if let Err(error) = start(setup) {
+            // Without a receiver the process is ending.
+            let _ = reports.send(Report::Failed { worker, error });
+        }
     })
+}
+
+fn start(setup: Setup) -> Result<(), String> {
+    if let Some(cpu) = setup.cpu {
+        pin(cpu).map_err(|error| format!("cannot be pinned to processor {cpu}: {error}"))?;
+    }
+    let driver = probe(setup.snapshot.runtime.driver)?;
+    let report = driver.clone();
+    let main = async move {
+        let started = Report::Started { worker: setup.index, driver };
+        let reports = setup.reports.clone();
+        let (worker, listeners, wake) = assemble(setup).map_err(|error| error.to_string())?;
+        let _ = reports.send(started);
+        for (index, listener) in listeners.into_iter().enumerate() {
+            service(&worker, "accept", accept::run(worker.clone(), listener, index));
+        }
+        sweeper::start(&worker);
+        inbox_loop(&worker, wake.0, wake.1).await;
+        Ok(())
+    };
+    run(&report, main).map_err(|error| format!("the driver does not start: {error}"))?
+}
+
+type Wakeup = (Wake, crossbeam_channel::Receiver<Message>);
+
+fn assemble(setup: Setup) -> std::io::Result<(Rc<Worker>, Vec<Listener>, Wakeup)> {
+    let wake = Wake::adopt(setup.inbox.wake)?;
+    let listeners: Vec<Listener> =
+        setup.sockets.into_iter().map(Listener::adopt).collect::<Result<_, _>>()?;
+    let worker = Rc::new(Worker {
+        index: setup.index,
+        core: Core::new(setup.snapshot, setup.counters, setup.workers),
+        connections_max: setup.connections_max,
+        listeners: Cell::new(listeners.len()),
+        closing: Cell::new(false),
+        reserve: RefCell::new(std::fs::File::open("/dev/null").ok()),
+        reports: setup.reports,
+    });
+    Ok((worker, listeners, (wake, setup.inbox.messages)))
+}
+
+fn pin(cpu: usize) -> rustix::io::Result<()> {
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(cpu);
+    rustix::thread::sched_setaffinity(None, &set)
+}
+
+/// Runs a loop that must not end. A panic in it is caught, counted and reported; too many end the
+/// process, because a worker without its loops looks alive and is not.
+fn service(worker: &Rc<Worker>, name: &'static str, task: impl Future<Output = ()> + 'static) {
+    let worker = worker.clone();
+    spawn_task(async move {
+        if catch_panic(task).await.is_none() {
+            worker.core.counters.panics.increment();
+            worker.give_up(&format!("a panic ended its {name} loop"));
+        }
+    });
+}
+
+/// Takes what the control thread sends. A panic while one message is handled does not lose the
+/// others.
+async fn inbox_loop(
+    worker: &Rc<Worker>,
+    wake: Wake,
+    messages: crossbeam_channel::Receiver<Message>,
+) {
+    let mut panics = 0;
+    loop {
+        while let Ok(message) = messages.try_recv() {
+            let handled = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                worker.handle(message);
+            }));
+            if handled.is_err() {
+                worker.core.counters.panics.increment();
+                panics += 1;
+            }
+        }
+        if panics >= SERVICE_PANICS_MAX {
+            return worker.give_up("its inbox panicked again and again");
+        }
+        if let Err(error) = wake.wait().await {
+            return worker.give_up(&format!("its inbox cannot be waited on: {error}"));
+        }
+    }
+}
+
+impl Worker {
+    fn handle(self: &Rc<Self>, message: Message) {
+        match message {
+            Message::Snapshot(snapshot) => {
+                let version = snapshot.version;
+                self.core.apply(snapshot);
+                let _ = self.reports.send(Report::Applied { worker: self.index, version });
+            }
+            Message::Addresses(resolved) => self.core.set_addresses(&resolved),
+            Message::Drain { delay_ms, bound_ms } => {
+                service(self, "drain", drain::run(self.clone(), delay_ms, bound_ms));
+            }
+        }
+    }
+
+    /// Tells the control thread that this worker is of no use any more.
+    fn give_up(&self, why: &str) {
+        let _ = self.reports.send(Report::Failed { worker: self.index, error: why.to_owned() });
+    }
 }

@@ -1,0 +1,25 @@
+//! Draining a core: stop accepting, let requests end, report.
+
+use std::rc::Rc;
+
+use super::{Report, Worker};
+use crate::io::sleep_ms;
+use crate::limits::SWEEP_FINE_MS;
+
+/// Goes on accepting for `delay_ms`, closes the listeners, and reports when the last connection
+/// has ended or `bound_ms` have passed.
+pub(super) async fn run(worker: Rc<Worker>, delay_ms: u64, bound_ms: u64) {
+    sleep_ms(delay_ms).await;
+    worker.core.draining.set(true);
+    worker.closing.set(true);
+    let end_ms = worker.core.clock_ms() + bound_ms;
+    let counters = &worker.core.counters;
+    while worker.listeners.get() > 0 || counters.connections.get() > 0 {
+        if worker.core.clock_ms() >= end_ms {
+            break;
+        }
+        sleep_ms(SWEEP_FINE_MS).await;
+    }
+    let cut = usize::try_from(counters.connections.get()).unwrap_or(usize::MAX);
+    let _ = worker.reports.send(Report::Drained { worker: worker.index, cut });
+}

@@ -1,0 +1,81 @@
+//! The sweep of a core: deadlines, idle connections, clients that have gone away, pools.
+
+use std::rc::Rc;
+
+use super::{Worker, service};
+use crate::io::stream::reset_by_peer;
+use crate::io::{Handle, Wait, sleep_ms};
+use crate::limits::{DRAIN_IDLE_MS, SWEEP_MS};
+use crate::state::Core;
+
+/// Starts the sweeps of a core.
+pub(super) fn start(worker: &Rc<Worker>) {
+    service(worker, "sweep", run(worker.core.clone()));
+}
+
+async fn run(core: Rc<Core>) {
+    let mut coarse_ms = 0;
+    loop {
+        sleep_ms(core.deadlines.pause_ms()).await;
+        let now_ms = core.clock_ms();
+        expire(&core, now_ms);
+        if now_ms >= coarse_ms + SWEEP_MS {
+            coarse_ms = now_ms;
+            give_up_on_gone_clients(&core);
+            core.sweep(now_ms);
+        }
+    }
+}
+
+/// Ends the waits whose time has passed, and takes the buffers of connections that are idle.
+pub fn expire(core: &Core, now_ms: u64) {
+    let fine = core.snapshot().fine_timeouts;
+    let draining = core.draining.get();
+    core.deadlines.sweep(now_ms, fine, |armed| {
+        let Some(wait) = Wait::of(armed.wait) else { return };
+        if armed.expired {
+            return wait.act(armed.target);
+        }
+        if !matches!(wait, Wait::Idle | Wait::Parked) {
+            return;
+        }
+        if draining && armed.since_ms >= DRAIN_IDLE_MS {
+            armed.expire(wait as u8);
+            return wait.act(armed.target);
+        }
+        if wait == Wait::Idle && armed.since_ms >= SWEEP_MS {
+            if let Some(read) = &armed.target.idle_read {
+                read.cancel();
+            }
+        }
+    });
+}
+
+/// Exchanges that have waited for longer than a sweep: whose client has reset its connection is
+/// told by one system call over all of them, and their upstreams are let go.
+fn give_up_on_gone_clients(core: &Core) {
+    let mut watched: Vec<Handle> = Vec::new();
+    let waits_long = |wait: u8, since_ms: u64| {
+        since_ms >= SWEEP_MS && Wait::of(wait).is_some_and(Wait::watches_client)
+    };
+    core.deadlines.visit(|armed| {
+        if waits_long(armed.wait, armed.since_ms) {
+            watched.push(armed.target.client.clone());
+        }
+    });
+    if watched.is_empty() {
+        return;
+    }
+    let gone = reset_by_peer(&watched);
+    let mut index = 0;
+    core.deadlines.visit(|mut armed| {
+        if !waits_long(armed.wait, armed.since_ms) {
+            return;
+        }
+        if gone.binary_search(&index).is_ok() {
+            armed.expire(Wait::ClientGone as u8);
+            Wait::ClientGone.act(armed.target);
+        }
+        index += 1;
+    });
+}
