@@ -19,7 +19,9 @@ pub fn run() -> ExitCode {
     };
     let text = CONFIG.replace("FIRST", &first.to_string()).replace("SECOND", &second.to_string());
     let source = Source::Text { name: "demo.toml".to_owned(), text };
-    control::run(Options { source, banner: Some(BANNER.to_owned()) })
+    let program = std::env::args().next().unwrap_or_else(|| "ringway".to_owned());
+    let banner = BANNER.replace("PROGRAM", &program);
+    control::run(Options { source, banner: Some(banner) })
 }
 
 /// Says that there is none.
@@ -54,7 +56,8 @@ Ringway is running in front of two origins of its own. Try:
   curl -i http://127.0.0.1:8080/hello           twice: the two take turns
   curl -d 'some text' http://127.0.0.1:8080/    a body comes back
   curl http://127.0.0.1:9901/metrics            what it counts
-  ringway status --admin 127.0.0.1:9901         the same for people
+  PROGRAM status --admin 127.0.0.1:9901
+                                                the same for people
 
-Ctrl-C stops it; `ringway run --config FILE` runs your own configuration.
+Ctrl-C stops it; `PROGRAM run --config FILE` runs your own configuration.
 ";

@@ -2,6 +2,7 @@
 //! for the workers' reports.
 
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -122,7 +123,10 @@ impl Compiler {
             };
             match job {
                 Ok((version, current)) => {
-                    let compiled = self.compile(version, &current);
+                    // The control thread waits for an answer: it gets one even from a bug.
+                    let compiled =
+                        catch_unwind(AssertUnwindSafe(|| self.compile(version, &current)))
+                            .unwrap_or_else(|_| Err(Rejected::internal()));
                     if self.events.blocking_send(Event::Compiled(compiled)).is_err() {
                         return;
                     }

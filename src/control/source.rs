@@ -37,6 +37,14 @@ pub struct Rejected {
     pub count: usize,
 }
 
+impl Rejected {
+    /// What is said when the compiler itself failed.
+    pub fn internal() -> Rejected {
+        let rendered = "error: the configuration made the compiler fail; this is a bug".to_owned();
+        Rejected { rendered, count: 1 }
+    }
+}
+
 impl Source {
     /// Reads and compiles it. Blocks: for the start and for the helper thread.
     ///

@@ -234,7 +234,10 @@ impl Supervisor {
         let Some(done) = self.compiling.take() else { return };
         match compiled {
             Ok(compiled) => self.apply(compiled, done.since, now),
-            Err(rejected) => self.refuse(&rejected.rendered, ReloadResult::Rejected),
+            Err(rejected) => {
+                // Diagnostics have lines of their own.
+                self.refuse(&format!("\n{}", rejected.rendered), ReloadResult::Rejected);
+            }
         }
         // Only now, because the next job carries the configuration in force.
         if done.again && self.draining.is_none() {

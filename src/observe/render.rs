@@ -122,12 +122,12 @@ pub struct WorkerView {
     pub counters: Arc<WorkerCounters>,
 }
 
-/// A metric of the workers: its name, what it means, and its value on one of them.
+/// A metric of the workers.
 struct Row {
     name: &'static str,
-    help: &'static str,
     kind: Kind,
-    value: u64,
+    help: &'static str,
+    value: fn(&WorkerCounters) -> u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -138,109 +138,43 @@ enum Kind {
     GaugeByWorker,
 }
 
-/// The table of what workers count. Taken apart field by field, so that a counter without a row
-/// does not compile.
-fn rows(counters: &WorkerCounters) -> [Row; ROWS] {
-    let WorkerCounters {
-        accepted,
-        connections,
-        refused_at_cap,
-        descriptors_exhausted,
-        in_flight,
-        answers: _, // ringway_requests_total, by class
-        errors: _,  // ringway_errors_total, by code
-        pool_hits,
-        pool_misses,
-        pool_stale,
-        upstream_connections,
-        pool_idle,
-        retries,
-        tunnels,
-        request_body_bytes,
-        response_body_bytes,
-        panics,
-        snapshot_version,
-        client_aborts,
-    } = counters;
-    use Kind::{Counter, Gauge, GaugeByWorker};
-    let row = |name, kind, value, help| Row { name, help, kind, value };
-    [
-        row("connections_accepted_total", Counter, accepted.get(), "Client connections taken."),
-        row("connections", GaugeByWorker, connections.get(), "Client connections open."),
-        row(
-            "connections_refused_total",
-            Counter,
-            refused_at_cap.get(),
-            "Client connections closed at once because a cap was reached.",
-        ),
-        row(
-            "descriptors_exhausted_total",
-            Counter,
-            descriptors_exhausted.get(),
-            "Times that the descriptors ran out.",
-        ),
-        row("requests_in_flight", GaugeByWorker, in_flight.get(), "Requests being served."),
-        row(
-            "pool_hits_total",
-            Counter,
-            pool_hits.get(),
-            "Upstream connections taken from the pool.",
-        ),
-        row(
-            "pool_misses_total",
-            Counter,
-            pool_misses.get(),
-            "Upstream connections made because the pool had none.",
-        ),
-        row(
-            "pool_stale_total",
-            Counter,
-            pool_stale.get(),
-            "Pooled connections that turned out to be closed.",
-        ),
-        row(
-            "pool_idle_connections",
-            Gauge,
-            pool_idle.get(),
-            "Idle upstream connections in the pools.",
-        ),
-        row(
-            "upstream_connections",
-            Gauge,
-            upstream_connections.get(),
-            "Upstream connections open, those in the pools included.",
-        ),
-        row("retries_total", Counter, retries.get(), "Requests sent a second time."),
-        row("tunnels", Gauge, tunnels.get(), "Tunnels open."),
-        row(
-            "request_body_bytes_total",
-            Counter,
-            request_body_bytes.get(),
-            "Body bytes from clients.",
-        ),
-        row(
-            "response_body_bytes_total",
-            Counter,
-            response_body_bytes.get(),
-            "Body bytes to clients.",
-        ),
-        row("panics_total", Counter, panics.get(), "Panics caught."),
-        row(
-            "client_aborts_total",
-            Counter,
-            client_aborts.get(),
-            "Exchanges given up because the client had gone away.",
-        ),
-        row(
-            "worker_config_version",
-            GaugeByWorker,
-            snapshot_version.get(),
-            "Configuration in force on a worker.",
-        ),
-    ]
+macro_rules! table {
+    ($($field:ident $name:literal $kind:ident $help:literal;)*) => {
+        const ROWS: &[Row] = &[$(Row {
+            name: concat!("ringway_", $name),
+            kind: Kind::$kind,
+            help: $help,
+            value: |counters| counters.$field.get(),
+        },)*];
+
+        // A counter without a row does not compile. `answers` and `errors` have families of their
+        // own: ringway_requests_total and ringway_errors_total.
+        const _: fn(&WorkerCounters) = |counters| {
+            let WorkerCounters { answers: _, errors: _, $($field: _,)* } = counters;
+        };
+    };
 }
 
-const ROWS: usize = 17;
+// Field of WorkerCounters, name of the metric, kind, help.
+table! {
+    accepted "connections_accepted_total" Counter "Client connections taken.";
+    connections "connections" GaugeByWorker "Client connections open.";
+    refused_at_cap "connections_refused_total" Counter "Client connections closed at a cap.";
+    descriptors_exhausted "descriptors_exhausted_total" Counter "Times that descriptors ran out.";
+    in_flight "requests_in_flight" GaugeByWorker "Requests being served.";
+    pool_hits "pool_hits_total" Counter "Upstream connections taken from the pool.";
+    pool_misses "pool_misses_total" Counter "Upstream connections made: the pool had none.";
+    pool_stale "pool_stale_total" Counter "Pooled connections that turned out to be closed.";
+    pool_idle "pool_idle_connections" Gauge "Idle upstream connections in the pools.";
+    upstream_connections "upstream_connections" Gauge "Upstream connections open, pools included.";
+    retries "retries_total" Counter "Requests sent a second time.";
+    tunnels "tunnels" Gauge "Tunnels open.";
+    request_body_bytes "request_body_bytes_total" Counter "Body bytes from clients.";
+    response_body_bytes "response_body_bytes_total" Counter "Body bytes to clients.";
+    panics "panics_total" Counter "Panics caught.";
+    client_aborts "client_aborts_total" Counter "Exchanges whose client had gone away.";
+    snapshot_version "worker_config_version" GaugeByWorker "Configuration in force on a worker.";
+}
 
 impl ProcessView {
     /// The text format of Prometheus, version 0.0.4.
@@ -311,18 +245,16 @@ impl ProcessView {
         for (kind, count) in ErrorKind::ALL.iter().zip(self.errors()) {
             text.sample("ringway_errors_total", &[("code", kind.code())], count);
         }
-        let by_worker: Vec<_> = self.workers.iter().map(|worker| rows(&worker.counters)).collect();
-        for (at, row) in rows(&WorkerCounters::default()).iter().enumerate() {
-            let name = format!("ringway_{}", row.name);
+        for row in ROWS {
             let kind = if row.kind == Kind::Counter { "counter" } else { "gauge" };
-            text.family(&name, kind, row.help);
-            let values = by_worker.iter().map(|rows| rows[at].value);
+            text.family(row.name, kind, row.help);
+            let values = self.workers.iter().map(|worker| (row.value)(&worker.counters));
             if row.kind == Kind::GaugeByWorker {
                 for (index, value) in values.enumerate() {
-                    text.sample(&name, &[("worker", &index.to_string())], value);
+                    text.sample(row.name, &[("worker", &index.to_string())], value);
                 }
             } else {
-                text.sample(&name, &[], values.sum::<u64>());
+                text.sample(row.name, &[], values.sum::<u64>());
             }
         }
     }

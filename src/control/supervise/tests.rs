@@ -68,7 +68,8 @@ impl Bench {
         let (sender, events) = mpsc::channel(64);
         let helpers = Helpers::start(source, ids, snapshot.clone(), &sender).expect("threads");
         let reports = helpers.reports.clone();
-        let (publish, view) = watch::channel(ProcessView::default());
+        let first = ProcessView { config_version: 1, ..ProcessView::default() };
+        let (publish, view) = watch::channel(first);
         let now = Instant::now();
         let names = Names::new(&snapshot, now);
         let mut supervisor = Supervisor::new(snapshot.clone(), names, helpers, publish, None);
