@@ -1,8 +1,11 @@
-//! The command line: verbs, exit codes and messages. None of these needs a worker.
+//! The command line: verbs, exit codes, messages and signals.
 
+use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
 
 fn ringway(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_ringway"))
@@ -137,4 +140,82 @@ fn version_names_the_driver_and_the_kernel() {
             assert!(text.contains(word), "{word} is missing in {text}");
         }
     }
+}
+
+/// A running proxy, ended when the test ends.
+struct Proxy {
+    child: Child,
+    log: BufReader<ChildStderr>,
+}
+
+impl Proxy {
+    fn run(config: &str) -> Proxy {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_ringway"))
+            .args(["run", "--config", config])
+            .env_remove("RINGWAY_LOG")
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary runs");
+        let log = BufReader::new(child.stderr.take().expect("piped"));
+        Proxy { child, log }
+    }
+
+    /// Reads the log up to the line with `text`.
+    fn logs(&mut self, text: &str) -> String {
+        let mut read = String::new();
+        loop {
+            let from = read.len();
+            let count = self.log.read_line(&mut read).expect("the log is read");
+            assert!(count > 0, "the log ends without {text:?}:\n{read}");
+            if read[from..].contains(text) {
+                return read;
+            }
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("it runs");
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_proxy_starts_reloads_refuses_and_drains_as_it_is_told() {
+    let socket = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("cli-life.sock");
+    let admin = format!("unix:{}", socket.display());
+    let good = config("127.0.0.1:0", "ADMIN")
+        .replace("listen = \"ADMIN\"", &format!("socket = \"{}\"", socket.display()));
+    let path = file("life", &good);
+    let mut proxy = Proxy::run(&path);
+    let line = proxy.logs(" started: ");
+    assert!(line.contains("workers 1, driver ") && line.contains(&admin), "{line}");
+
+    let status = ringway(&["status", "--config", &path]);
+    assert!(stdout(&status).contains(", ready\n"), "{}{}", stdout(&status), stderr(&status));
+    proxy.signal(Signal::USR1);
+    proxy.logs("USR1 has no meaning yet");
+    proxy.signal(Signal::HUP);
+    proxy.logs("configuration 2 is in force on every worker");
+    file("life", "[listener");
+    proxy.signal(Signal::HUP);
+    proxy.logs("reload refused, configuration 2 stays in force");
+    file("life", &good.replace("workers = 1", "workers = 2"));
+    proxy.signal(Signal::HUP);
+    proxy.logs("it changes [runtime], which needs a restart");
+
+    let status = ringway(&["status", "--admin", &admin, "--json"]);
+    let text = stdout(&status);
+    assert!(text.contains("\"last_reload_success\": false"), "{text}");
+    assert!(text.contains("\"version\": 2"), "{text}");
+
+    proxy.signal(Signal::TERM);
+    proxy.logs("drained after");
+    assert_eq!(proxy.child.wait().expect("it ended").code(), Some(0));
+    assert!(!socket.exists(), "the socket is removed");
 }

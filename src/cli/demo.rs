@@ -53,7 +53,7 @@ upstream = "demo"
 const BANNER: &str = "\
 Ringway is running in front of two origins of its own. Try:
 
-  curl -i http://127.0.0.1:8080/hello           twice: the two take turns
+  curl -i http://127.0.0.1:8080/hello           a few times: both answer
   curl -d 'some text' http://127.0.0.1:8080/    a body comes back
   curl http://127.0.0.1:9901/metrics            what it counts
   PROGRAM status --admin 127.0.0.1:9901

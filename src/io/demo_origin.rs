@@ -142,8 +142,10 @@ fn respond(
 
 /// What an origin saw, for people to read.
 fn describe(name: &str, method: &str, path: &str, headers: &HeaderMap) -> Bytes {
-    let headers: Vec<_> =
-        headers.iter().map(|(name, value)| [name.as_str().to_owned(), text(value)]).collect();
+    let headers: Vec<_> = headers
+        .iter()
+        .map(|(name, value)| format!("{name}: {}", String::from_utf8_lossy(value.as_bytes())))
+        .collect();
     let seen = serde_json::json!({
         "endpoint": name,
         "method": method,
@@ -151,10 +153,6 @@ fn describe(name: &str, method: &str, path: &str, headers: &HeaderMap) -> Bytes 
         "headers": headers,
     });
     Bytes::from(format!("{seen:#}\n"))
-}
-
-fn text(value: &HeaderValue) -> String {
-    String::from_utf8_lossy(value.as_bytes()).into_owned()
 }
 
 /// Fails once it has read more than one request may take: the codec itself has no bound.
