@@ -137,7 +137,7 @@ impl Stream {
     pub fn reset(self) {
         match &self {
             Stream::Tcp(stream) => {
-                let socket = socket2::SockRef::from(&*stream);
+                let socket = socket2::SockRef::from(stream);
                 // A socket that is gone already needs no reset.
                 let _ = socket.set_linger(Some(Duration::ZERO));
             }

@@ -62,6 +62,8 @@ pub struct Answer {
 pub struct Pooled(Option<Box<Exchange>>);
 
 thread_local! {
+    // Boxed, so that one taken for a request is not moved byte by byte.
+    #[allow(clippy::vec_box)]
     static POOL: RefCell<Vec<Box<Exchange>>> = const { RefCell::new(Vec::new()) };
 }
 

@@ -66,7 +66,7 @@ fn ends_connection(exchange: &Exchange, core: &Core, kind: ErrorKind) -> bool {
 fn encode(exchange: &Exchange, core: &Core, kind: ErrorKind, close: bool) -> Buf {
     let request = &exchange.context.request;
     let parsed = request.head_len > 0;
-    let json = parsed && request.values(Known::Accept).any(|accept| prefers_json(accept));
+    let json = parsed && request.values(Known::Accept).any(prefers_json);
     let request_id = exchange.context.request_id.text(request);
     let body = if json {
         format!(

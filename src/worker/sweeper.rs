@@ -43,10 +43,11 @@ pub fn expire(core: &Core, now_ms: u64) {
             armed.expire(wait as u8);
             return wait.act(armed.target);
         }
-        if wait == Wait::Idle && armed.since_ms >= SWEEP_MS {
-            if let Some(read) = &armed.target.idle_read {
-                read.cancel();
-            }
+        if let Some(read) = &armed.target.idle_read
+            && wait == Wait::Idle
+            && armed.since_ms >= SWEEP_MS
+        {
+            read.cancel();
         }
     });
 }
