@@ -23,8 +23,10 @@ PORTS = {"origin": 19000, "proxy": 19080, "admin": 19901}
 # Idle upstream connections that a peer may keep: above the connections of every case.
 POOL = 1024
 PEERS = ("nginx", "haproxy", "h2o")
-# Further ways to run a peer, measured on request: nginx with the buffers it comes with.
-VARIANTS = ("nginx:stock",)
+# The same with the buffers that they come with.
+VARIANTS = ("nginx:stock", "haproxy:stock")
+# Answers above this get a peer's large buffers: they measured best there, and worse below.
+LARGE_ANSWER_BYTES = 16 * 1024
 RELAY_FLAGS = ("none", "coop", "single+coop", "single+defer", "epoll")
 START_SECONDS = 10
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
@@ -183,7 +185,8 @@ def proxy(name, response_bytes=0, log=False):
     if kind == "relay":
         argv = relay_argv(variant, response_bytes)
     else:
-        argv = proxy_argv(kind, variant, log)
+        large = response_bytes > LARGE_ANSWER_BYTES and variant != "stock"
+        argv = proxy_argv(kind, large, log)
     return Process(name, argv, PROXY_CORE, PORTS["proxy"])
 
 
@@ -193,8 +196,8 @@ def relay_argv(flags, response_bytes):
             "--flags", flags or "single+coop"]
 
 
-def proxy_argv(kind, variant, log):
-    config = write_config(kind, variant, log)
+def proxy_argv(kind, large, log):
+    config = write_config(kind, large, log)
     return {
         "ringway": [binary("ringway"), "run", "--config", config],
         "nginx": ["nginx", "-c", config, "-e", SCRATCH / "nginx.error"],
@@ -203,7 +206,7 @@ def proxy_argv(kind, variant, log):
     }[kind]
 
 
-def write_config(kind, variant, log):
+def write_config(kind, large, log):
     """Fills in a proxy's configuration; every access log goes to a file under SCRATCH."""
     SCRATCH.mkdir(parents=True, exist_ok=True)
     access = SCRATCH / f"{kind}.access"
@@ -211,7 +214,7 @@ def write_config(kind, variant, log):
     words = {"DIR": SCRATCH, "HOST": HOST, "PORT": PORTS["proxy"], "POOL": POOL,
              "LISTEN": f"{HOST}:{PORTS['proxy']}", "ORIGIN": f"{HOST}:{PORTS['origin']}",
              "ADMIN": f"{HOST}:{PORTS['admin']}",
-             "BUFFERS": "" if variant == "stock" else NGINX_BUFFERS,
+             "BUFFERS": LARGE_BUFFERS.get(kind, "") if large else "",
              "LOG": "", "LOG_GLOBAL": "", "LOG_DEFAULTS": ""}
     words.update(log_words(kind, access, log))
     template = config_template(kind)
@@ -221,10 +224,10 @@ def write_config(kind, variant, log):
     return config
 
 
-# Measured best at 64 KiB and 1 MiB; stock is 8 buffers of one page.
-NGINX_BUFFERS = """proxy_buffer_size 16k;
-            proxy_buffers 8 64k;
-            proxy_busy_buffers_size 128k;"""
+LARGE_BUFFERS = {
+    "nginx": "proxy_buffer_size 16k; proxy_buffers 8 64k; proxy_busy_buffers_size 128k;",
+    "haproxy": "tune.bufsize 131072",
+}
 
 
 def config_template(kind):
@@ -291,12 +294,25 @@ def wrk(path, connections, seconds, port=None):
     return {name: int(value) for name, value in (pair.split("=") for pair in line[1].split())}
 
 
+def busy_seconds():
+    """CPU time that everything on this machine has used."""
+    fields = pathlib.Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
+    user, nice, system, _, _, irq, softirq, steal = map(int, fields[:8])
+    return (user + nice + system + irq + softirq + steal) / TICKS_PER_SECOND
+
+
+def children_seconds():
+    """CPU time of our children that have ended, wrk among them."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
 def versions(names):
     """One line for each program that was measured, and for the machine."""
     asks = {"nginx": ["nginx", "-v"], "haproxy": ["haproxy", "-v"], "h2o": ["h2o", "-v"],
             "ringway": [str(binary("ringway")), "version"], "wrk": ["wrk", "-v"]}
     lines = {}
-    for name in names:
+    for name in dict.fromkeys(name.partition(":")[0] for name in names):
         if name in asks:
             with contextlib.suppress(OSError, subprocess.TimeoutExpired):
                 done = subprocess.run(asks[name], capture_output=True, text=True, timeout=5)
@@ -312,6 +328,7 @@ def machine():
     """Kernel, CPU model and load of this machine."""
     model = re.search(r"model name\s*:\s*(.*)", pathlib.Path("/proc/cpuinfo").read_text())
     system = os.uname()
-    return {"kernel": f"{system.sysname} {system.release} {system.machine}",
+    control = pathlib.Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
+    return {"kernel": f"{system.sysname} {system.release} {system.machine}, TCP {control}",
             "cpu": f"{model[1] if model else 'unknown'}, {os.cpu_count()} cores",
             "load before": " ".join(f"{load:.2f}" for load in os.getloadavg())}
