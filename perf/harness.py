@@ -44,6 +44,10 @@ def run_main(main):
         sys.exit(f"{pathlib.Path(sys.argv[0]).name}: {error}")
     except KeyboardInterrupt:
         sys.exit(130)
+    except BrokenPipeError:
+        # Whoever read our output has seen enough; keep the interpreter from flushing into it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
 
 
 def need_tools(packages):
