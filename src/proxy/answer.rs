@@ -11,7 +11,7 @@ use crate::http1::conn::{read_response_head, write_all};
 use crate::http1::encode::{Persistence, ResponseEdit, encode_response};
 use crate::http1::framing::response_framing;
 use crate::io::Wait;
-use crate::limits::{HEAD_BUFFER_BYTES, HEAD_ROOM_BYTES, INTERIM_RESPONSES_MAX};
+use crate::limits::{HEAD_BUFFER_BYTES, HEAD_ROOM_BYTES, INTERIM_RESPONSES_MAX, SWEEP_MS};
 
 /// How an answer ended.
 #[derive(Clone, Copy, Debug, Default)]
@@ -197,14 +197,20 @@ async fn relay_body(
     body: &mut Body,
     mut bytes: Buf,
 ) -> Result<bool, ErrorKind> {
-    if bytes.capacity() <= HEAD_BUFFER_BYTES && body.left().is_none_or(|left| left > 4_096) {
-        bytes = Buf::for_body();
-    }
+    let mut slow = false;
     loop {
-        bytes.clear();
+        bytes = next_buffer(bytes, body.left());
         job.down.timer.arm(Wait::ResponseBody, job.settings.body_timeout_ms);
+        if slow {
+            drop(std::mem::take(&mut bytes));
+            // A failure shows in the read that follows.
+            let _ = job.stream().readable().await;
+            bytes = Buf::for_head();
+        }
         let (result, back) = job.stream().read(bytes).await;
         bytes = back;
+        // Events that trickle in do not hold a buffer between two of them.
+        slow = job.down.timer.waited_ms() >= SWEEP_MS;
         match result {
             Ok(0) if matches!(body, Body::UntilClose) && job.down.timer.expired().is_none() => {
                 return Ok(true);
@@ -225,6 +231,20 @@ async fn relay_body(
             return Ok(step.consumed == read);
         }
     }
+}
+
+/// A buffer for the next part of a body: large where much is to come, or where the last one was
+/// filled.
+fn next_buffer(mut used: Buf, left: Option<u64>) -> Buf {
+    let wants_large = match left {
+        Some(left) => left > HEAD_BUFFER_BYTES as u64,
+        None => used.spare() == 0,
+    };
+    if wants_large && used.capacity() <= HEAD_BUFFER_BYTES {
+        return Buf::for_body();
+    }
+    used.clear();
+    used
 }
 
 /// Passes a chunked body on to an HTTP/1.0 client, which knows no chunks.

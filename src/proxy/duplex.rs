@@ -9,6 +9,7 @@ use crate::http1::conn::write_all;
 use crate::io::runtime::join;
 use crate::io::wait::Timer;
 use crate::io::{Cancel, Wait};
+use crate::limits::HEAD_BUFFER_BYTES;
 
 /// Sends the request's head and what is in hand of its body, then pumps both ways until both are
 /// over. A final answer ends the upload; a failed upload ends the answer.
@@ -108,10 +109,11 @@ impl Pump<'_> {
 
     /// Reads more of the body; `None` when the answer is over.
     async fn receive(&mut self, mut buf: Buf) -> Result<Option<Buf>, ErrorKind> {
-        buf.clear();
-        if buf.capacity() <= crate::limits::HEAD_BUFFER_BYTES && *self.bytes > 0 {
+        // A client that sends fast gets a large buffer, a slow one does not hold one.
+        if buf.spare() == 0 && buf.capacity() <= HEAD_BUFFER_BYTES {
             buf = Buf::for_body();
         }
+        buf.clear();
         self.timer.arm(Wait::RequestBody, self.job.listener.body_timeout_ms);
         let (result, buf) = self.job.down.stream.read_cancelable(buf, self.cancel).await;
         match result {

@@ -75,6 +75,8 @@ pub(super) async fn forward(
             None => Box::pin(connect(&endpoint, settings.connect_timeout_ms)).await,
         };
         let failed = match lease {
+            // It passed while nothing was connected that it could have acted on.
+            Ok(_) if has_expired(total.as_ref()) => Err(ErrorKind::TotalTimeout),
             Ok(lease) => {
                 let reused = lease.reused;
                 let place = Place { down, core, listener, route, settings, total: total.as_ref() };
@@ -88,23 +90,29 @@ pub(super) async fn forward(
             Err(kind) => Err(kind),
         };
         match failed {
-            Err(kind) if can_retry(kind, tries, &exchange.answer, total.as_ref()) => {
+            Err(_) if has_expired(total.as_ref()) => return Err(ErrorKind::TotalTimeout),
+            Err(kind) if can_retry(kind, tries, &exchange.answer, upstream.is_single()) => {
                 core.counters.retries.increment();
                 failed_on = Some(endpoint.id);
-            }
-            Err(_) if total.as_ref().is_some_and(|total| total.expired().is_some()) => {
-                return Err(ErrorKind::TotalTimeout);
             }
             done => return done,
         }
     }
 }
 
-fn can_retry(kind: ErrorKind, tries: usize, answer: &Answer, total: Option<&Timer>) -> bool {
-    kind.retry() != Retry::No
-        && tries < TRIES_MAX
-        && answer.status == 0
-        && total.is_none_or(|total| total.expired().is_none())
+/// Nothing is tried again once an answer has been begun. An endpoint that cannot be reached is not
+/// tried twice in a row: only another one is.
+fn can_retry(kind: ErrorKind, tries: usize, answer: &Answer, single: bool) -> bool {
+    let safe = match kind.retry() {
+        Retry::No => false,
+        Retry::Stale => true,
+        Retry::Unsent => !single,
+    };
+    safe && tries < TRIES_MAX && answer.status == 0
+}
+
+fn has_expired(total: Option<&Timer>) -> bool {
+    total.is_some_and(|total| total.expired().is_some())
 }
 
 /// Where a request is and where it goes: what stays the same over its tries.
@@ -185,7 +193,7 @@ fn encode(out: &mut Buf, job: &Job<'_>) {
     let host_named = context.host();
     let host = match authority {
         Some(authority) => Some(authority),
-        None if host_named.is_none() => Some(job.lease.endpoint().plan.authority.as_bytes()),
+        None if host_named.is_none() => Some(job.lease.endpoint().plan.host().as_bytes()),
         None => None,
     };
     let path = if context.target.asterisk { b"*" } else { job.route.strip(context.path()) };
@@ -234,7 +242,7 @@ impl Job<'_> {
 
     /// What an error really was: a deadline that ended the wait, or what it looked like.
     pub(super) fn reason(&self, kind: ErrorKind) -> ErrorKind {
-        if self.total.is_some_and(|total| total.expired().is_some()) {
+        if has_expired(self.total) {
             return ErrorKind::TotalTimeout;
         }
         match self.down.timer.expired() {

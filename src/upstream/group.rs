@@ -102,6 +102,11 @@ impl Upstream {
         self.settings.get()
     }
 
+    /// Whether it has one endpoint only.
+    pub fn is_single(&self) -> bool {
+        self.endpoints.borrow().len() == 1
+    }
+
     /// A place for one request.
     ///
     /// # Errors
