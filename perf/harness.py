@@ -36,6 +36,10 @@ class PerfError(Exception):
     """A measurement that cannot be made; the text says why."""
 
 
+class StartError(PerfError):
+    """A program that does not start."""
+
+
 def run_main(main):
     """Runs a script's main and turns a PerfError into a line and exit code 1."""
     try:
@@ -142,10 +146,10 @@ class Process:
         end = time.monotonic() + START_SECONDS
         while not listening(self.port):
             if self.child.poll() is not None:
-                raise PerfError(f"{self.name} ended with code {self.child.returncode}: {self.said()}")
+                raise StartError(f"{self.name} ended with code {self.child.returncode}: {self.said()}")
             if time.monotonic() > end:
                 self.stop()
-                raise PerfError(f"{self.name} does not listen on port {self.port}: {self.said()}")
+                raise StartError(f"{self.name} does not listen on port {self.port}: {self.said()}")
             time.sleep(0.02)
         return self
 
