@@ -108,3 +108,19 @@ impl Drop for Open<'_> {
         self.0.connections.decrement();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size<F>(_: impl Fn(&'static Rc<Core>, Downstream) -> F) -> usize {
+        std::mem::size_of::<F>()
+    }
+
+    /// Design: an idle connection is one heap block as large as the largest state of this future.
+    #[test]
+    fn the_connection_future_stays_below_a_kibibyte() {
+        let bytes = size(run);
+        assert!(bytes < 1024, "{bytes} bytes");
+    }
+}
