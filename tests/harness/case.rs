@@ -110,6 +110,7 @@ pub enum Like {
     /// A 4xx or 5xx of the proxy's own, nothing reaches the origin, the connection ends.
     Refused,
     /// The same with 400.
+    #[serde(rename = "refused_400")]
     Refused400,
     /// The head may have gone on, but the origin never sees a whole request; the connection ends.
     RefusedBody,
