@@ -24,7 +24,8 @@ fn suite(text: &str, driver: &'static str) {
         let mut failed = Vec::new();
         while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
             if let Err(why) = play(case, &proxy, &origin) {
-                failed.push(format!("wire:{} [{:?}] {}\n    {why}", case.id, case.level, case.what));
+                failed
+                    .push(format!("wire:{} [{:?}] {}\n    {why}", case.id, case.level, case.what));
             }
         }
         failed

@@ -312,7 +312,10 @@ impl Case {
         let Case { id, .. } = self;
         assert!(id.starts_with(group) && id.len() == 3, "{id} belongs to another group");
         assert!(!self.source.is_empty() && !self.what.is_empty(), "{id} says whence and what");
-        assert!(!self.client.is_empty() && !self.allow.is_empty(), "{id} does and allows something");
+        assert!(
+            !self.client.is_empty() && !self.allow.is_empty(),
+            "{id} does and allows something"
+        );
         let second = self.allow.iter().any(|allow| allow.second_statuses.is_some());
         assert!(self.second.is_empty() != second, "{id}: a second client and what it may get");
         for step in self.client.iter().chain(&self.second) {

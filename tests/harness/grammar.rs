@@ -125,7 +125,8 @@ pub trait Source {
 
 impl Source for &[u8] {
     fn line(&mut self) -> io::Result<Vec<u8>> {
-        let end = self.iter().position(|&byte| byte == b'\n').ok_or(io::ErrorKind::UnexpectedEof)?;
+        let end =
+            self.iter().position(|&byte| byte == b'\n').ok_or(io::ErrorKind::UnexpectedEof)?;
         let (line, rest) = self.split_at(end + 1);
         *self = rest;
         Ok(line.to_vec())
@@ -197,7 +198,8 @@ fn request_line(line: &[u8], request: &mut Request) {
         lint.fault(format!("method is no token: {}", show(&request.method)));
     }
     let target = &request.target;
-    if target.is_empty() || target.iter().any(|&byte| byte <= b' ' || byte == 0x7f || byte == b'#') {
+    if target.is_empty() || target.iter().any(|&byte| byte <= b' ' || byte == 0x7f || byte == b'#')
+    {
         lint.fault(format!("target holds what no target may: {}", show(target)));
     } else if !target.is_ascii() {
         lint.notes.push(format!("target with 8-bit bytes: {}", show(target)));

@@ -116,10 +116,7 @@ fn finish(case: &Case, client: &Client, first: bool) {
 }
 
 fn closes(allow: &Allow) -> Option<bool> {
-    let refused = matches!(
-        allow.like,
-        Some(Like::Refused | Like::Refused400 | Like::RefusedBody)
-    );
+    let refused = matches!(allow.like, Some(Like::Refused | Like::Refused400 | Like::RefusedBody));
     allow.closed.or(refused.then_some(true))
 }
 

@@ -1,7 +1,11 @@
 //! What the end-to-end suites share: the proxy as a process, a scripted origin, a raw client, and
 //! strict readers of HTTP/1.1 that were written from the RFC and share no code with the product.
 
-#![allow(dead_code, unused_imports, reason = "every suite compiles this module and uses its own part of it")]
+#![allow(
+    dead_code,
+    unused_imports,
+    reason = "every suite compiles this module and uses its own part of it"
+)]
 #![allow(
     clippy::disallowed_types,
     clippy::disallowed_methods,

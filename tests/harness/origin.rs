@@ -287,7 +287,9 @@ impl Talk<'_> {
                 Some(place) => update(record, place, number, request),
             });
         })
-        .inspect_err(|_| shared.change(|record| record.in_flight.0 -= usize::from(place.is_some())))?;
+        .inspect_err(|_| {
+            shared.change(|record| record.in_flight.0 -= usize::from(place.is_some()))
+        })?;
         let place = place.expect("a head that was read has been recorded");
         let script = shared.lock().script(&request.path());
         let result = self.play(script, &mut request, place);

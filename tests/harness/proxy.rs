@@ -39,8 +39,9 @@ impl Settings {
             driver,
             workers: 1,
             runtime: String::new(),
-            listener: "timeouts = { head = \"1s\", body = \"1s\", idle = \"1s\", write = \"1s\" }\n"
-                .into(),
+            listener:
+                "timeouts = { head = \"1s\", body = \"1s\", idle = \"1s\", write = \"1s\" }\n"
+                    .into(),
             upstreams: upstream("main", &[endpoint(origin, 1)], ""),
             routes: route("all", "prefix = \"/\"", "main", ""),
         }
@@ -237,10 +238,15 @@ impl Proxy {
             .map_err(|error| format!("a plain GET afterwards: {error}"))?;
         let seen = format!("GET {path}").into_bytes();
         match &received.finals[..] {
-            [one] if one.status == 200 && one.get("x-seen") == Some(&seen) && one.complete => Ok(()),
+            [one] if one.status == 200 && one.get("x-seen") == Some(&seen) && one.complete => {
+                Ok(())
+            }
             other => Err(format!(
                 "a plain GET afterwards got {:?}",
-                other.iter().map(|one| (one.status, one.code(), show(&one.body))).collect::<Vec<_>>()
+                other
+                    .iter()
+                    .map(|one| (one.status, one.code(), show(&one.body)))
+                    .collect::<Vec<_>>()
             )),
         }
     }
@@ -309,7 +315,6 @@ pub fn scratch() -> PathBuf {
 /// Time in which the proxy lets an origin go once a client is gone: a sweep or two, and the
 /// machine may be busy.
 pub const LET_GO: Duration = Duration::from_secs(2);
-
 
 /// A second, the timeout that [`Settings::new`] sets, with what sweeps and a busy machine add.
 pub fn timeout_bound() -> Duration {
