@@ -174,7 +174,7 @@ struct Source {
 }
 
 fn sources(directories: &[&str]) -> Vec<Source> {
-    let files = directories.iter().flat_map(|directory| walk(directory));
+    let files = directories.iter().flat_map(walk);
     files
         .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
         .map(|path| {
@@ -186,7 +186,7 @@ fn sources(directories: &[&str]) -> Vec<Source> {
 }
 
 fn texts() -> Vec<(String, String)> {
-    let mut files: Vec<PathBuf> = TEXT.iter().flat_map(|directory| walk(directory)).collect();
+    let mut files: Vec<PathBuf> = TEXT.iter().flat_map(walk).collect();
     files.extend(["README.md", "Cargo.toml", "clippy.toml"].map(PathBuf::from));
     let read = |path: PathBuf| {
         let text = fs::read_to_string(root().join(&path)).ok()?;

@@ -106,6 +106,11 @@ impl Client {
         }
     }
 
+    /// Waits until these bytes stand in what came.
+    pub fn wait_text(&self, text: &[u8]) -> bool {
+        self.wait(ms(3_000), |inbox| super::contains(&inbox.data, text))
+    }
+
     /// Waits until `ready` holds or the connection ended; whether `ready` holds.
     fn wait(&self, limit: Duration, mut ready: impl FnMut(&Inbox) -> bool) -> bool {
         let end = Instant::now() + limit;
