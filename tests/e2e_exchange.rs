@@ -118,8 +118,10 @@ fn abort_storm(driver: &'static str) {
     }
     let back = poll(ms(6_000), || process.descriptors() <= descriptors + 8);
     assert!(back, "descriptors {descriptors} -> {}", process.descriptors());
-    let memory = process.anonymous_kib().saturating_sub(memory);
-    assert!(memory < 24 * 1024, "memory grew by {memory} KiB");
+    // The allocator gives pages back a little later than the program.
+    let grown = || process.anonymous_kib().saturating_sub(memory);
+    let back = poll(ms(4_000), || grown() < 24 * 1024);
+    assert!(back, "memory grew by {} KiB and stays", grown());
     let settled = poll(LET_GO, || proxy.metric("ringway_in_flight", "") == 0.0);
     assert!(settled, "requests are still counted as in flight");
 }

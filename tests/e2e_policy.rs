@@ -277,7 +277,7 @@ fn forwarding_fields(driver: &'static str) {
 /// Bounds of a listener are the configured ones, on both sides of each.
 fn listener_bounds(driver: &'static str) {
     let origin = Origin::start();
-    let listener = "head_bytes_max = \"2KiB\"\nheaders_max = 10\nuri_bytes_max = \"256B\"\n";
+    let listener = "head_bytes_max = \"2KiB\"\nheaders_max = 10\nuri_bytes_max = 256\n";
     let proxy = Proxy::start(Settings::new(driver, &origin.address).listener(listener));
     let path = |bytes: usize| format!("/{}", "u".repeat(bytes - 1));
     assert_eq!(get(&proxy, &path(256)).status, 200, "a target of 256 bytes");
