@@ -375,8 +375,8 @@ mod epoll {
     }
 }
 
-/// Mutations of a run: about ten seconds on two cores.
-const MUTATIONS: usize = 3_000;
+/// Mutations of a run: a few seconds on two cores.
+const MUTATIONS: usize = 20_000;
 
 /// Every disguise is there, and hides a request.
 #[test]
