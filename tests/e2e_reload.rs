@@ -191,6 +191,24 @@ fn drain_of_one_connection(driver: &'static str) {
     assert_eq!(proxy.wait_exit(ms(5_000)).and_then(|status| status.code()), Some(0), "exit code");
 }
 
+/// INT drains; a second INT ends the process although a request is still under way.
+fn second_interrupt(driver: &'static str) {
+    let origin = Origin::start();
+    let timeouts = "timeouts = { connect = \"1s\", response = \"30s\", body = \"30s\" }";
+    let section = upstream("main", &[endpoint(&origin.address, 1)], timeouts);
+    let mut proxy = Proxy::start(Settings::new(driver, &origin.address).upstreams(section));
+    origin.script("/hang", vec![Op::Hang]);
+    let client = Client::open(proxy.address).expect("a connection");
+    client.send(b"GET /hang HTTP/1.1\r\nHost: a.test\r\n\r\n");
+    assert!(origin.wait(ms(2_000), |record| record.requests.len() == 1), "it is under way");
+    proxy.signal(Signal::INT);
+    let refused = poll(ms(5_000), || std::net::TcpStream::connect(proxy.address).is_err());
+    assert!(refused, "the listeners close");
+    assert!(proxy.wait_exit(ms(300)).is_none(), "the request holds the drain");
+    proxy.signal(Signal::INT);
+    assert!(proxy.wait_exit(ms(3_000)).is_some(), "the second signal ends it: {}", proxy.log());
+}
+
 macro_rules! on_both {
     ($($name:ident)*) => {
         mod io_uring { $(#[test] fn $name() { super::$name("io_uring"); })* }
@@ -200,5 +218,5 @@ macro_rules! on_both {
 
 on_both! {
     reload_under_load bad_reload reload_moves_traffic drain_by_term drain_by_quit
-    drain_of_one_connection
+    drain_of_one_connection second_interrupt
 }

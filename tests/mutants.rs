@@ -285,7 +285,7 @@ fn suite(driver: &'static str, mutants: &[Mutant]) {
             let id = format!("{number:05}");
             let bytes = replace(&mutant.bytes, b'@', id.as_bytes());
             let mut verdict = play(&bytes, &proxy, &origin);
-            if verdict.is_ok() && number % 16 == 0 {
+            if verdict.is_ok() && number.is_multiple_of(16) {
                 verdict = proxy.probe(&format!("/probe-{id}"));
             }
             if let Err(why) = verdict {
