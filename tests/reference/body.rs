@@ -60,7 +60,7 @@ pub fn of_response(
     let length = length(&named(fields, "content-length"))?;
     let chunked = match named(fields, "transfer-encoding").as_slice() {
         [] => false,
-        [coding] if coding.to_ascii_lowercase() == b"chunked" && minor_version == 1 => true,
+        [coding] if coding.eq_ignore_ascii_case(b"chunked") && minor_version == 1 => true,
         _ => return Err(Refusal::Doubtful),
     };
     let forbidden = status < 200 || status == 204;

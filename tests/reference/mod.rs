@@ -216,12 +216,9 @@ impl<'a> Input<'a> {
 
 /// tchar, as RFC 9110 section 5.6.2 lists it.
 pub fn is_tchar(byte: u8) -> bool {
-    match byte {
-        b'!' | b'#' | b'$' | b'%' | b'&' | b'\'' | b'*' | b'+' | b'-' | b'.' => true,
-        b'^' | b'_' | b'`' | b'|' | b'~' => true,
-        b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' => true,
-        _ => false,
-    }
+    let listed =
+        [b'!', b'#', b'$', b'%', b'&', b'\'', b'*', b'+', b'-', b'.', b'^', b'_', b'`', b'|', b'~'];
+    listed.contains(&byte) || byte.is_ascii_digit() || byte.is_ascii_alphabetic()
 }
 
 /// field-vchar / SP / HTAB, field-vchar = VCHAR / obs-text
