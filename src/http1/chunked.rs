@@ -182,8 +182,8 @@ impl ChunkedRelay {
                 _ => Err(ChunkError::Malformed),
             },
             // Section 7.1.1: unknown extensions are ignored, so that their grammar does not matter
-            // beyond where the line ends.
-            (State::Extension, b'\r') => Ok(State::SizeLineFeed),
+            // beyond where the line ends; a lone semicolon is none.
+            (State::Extension, b'\r') if self.extension_bytes > 1 => Ok(State::SizeLineFeed),
             (State::Extension, byte) if is_text(byte) => self.count_extension(),
             (State::SizeLineFeed, b'\n') => {
                 self.digits = 0;
@@ -399,6 +399,7 @@ mod tests {
             b";a\r\n",
             b"5;a\nhello",
             b"5;\0\r\n",
+            b"5;\r\nhello\r\n",
             b"5;\x7f\r\n",
             b"5\r\nhello\n0\r\n",
             b"5\r\nhelloXX0\r\n",
@@ -443,7 +444,7 @@ mod tests {
         let full = CHUNK_EXTENSIONS_TOTAL_BYTES_MAX / CHUNK_EXTENSION_BYTES_MAX;
         let all = extension(CHUNK_EXTENSION_BYTES_MAX).repeat(full);
         assert!(relay(all.as_bytes(), 64).is_ok());
-        let above = all + &extension(1);
+        let above = all + &extension(2);
         assert_eq!(relay(above.as_bytes(), 64), Err(ExtensionsTooLarge));
 
         let trailers = |count: usize| format!("0\r\n{}\r\n", "a: b\r\n".repeat(count));

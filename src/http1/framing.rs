@@ -17,8 +17,6 @@ pub struct ResponseFraming {
     /// Content-Length must not be passed on: Transfer-Encoding overrides it (RFC 9112 section 6.3),
     /// or the status forbids it (RFC 9110 section 8.6).
     pub drop_content_length: bool,
-    /// Transfer-Encoding must not be passed on: the status forbids it (RFC 9112 section 6.1).
-    pub drop_transfer_encoding: bool,
 }
 
 /// How the end of a request's body is found.
@@ -79,14 +77,12 @@ pub fn response_framing(
         body,
         reusable: reusable && keep_alive,
         drop_content_length: chunked && length.is_some(),
-        drop_transfer_encoding: false,
     };
     Ok(match (head.status, chunked, length) {
         // Section 6.3 item 1; RFC 9110 section 8.6 forbids Content-Length and RFC 9112 section 6.1
         // Transfer-Encoding here: whoever sends one may send a body as well.
         (100..=199 | 204, _, _) => ResponseFraming {
             drop_content_length: length.is_some(),
-            drop_transfer_encoding: chunked,
             ..framing(BodyFraming::None, !chunked && length.unwrap_or(0) == 0)
         },
         // Section 6.3 item 1: here both describe the body that is not sent.
@@ -249,7 +245,7 @@ mod tests {
         assert_eq!(response_framing(&head, false), Err(ResponseMalformed));
     }
 
-    /// RFC 9112 section 6.3: body, reusable, Content-Length dropped, Transfer-Encoding dropped.
+    /// RFC 9112 section 6.3: body, reusable, Content-Length dropped.
     #[test]
     fn responses_are_framed() {
         use BodyFraming::{Chunked, Length, None, UntilClose};
@@ -257,32 +253,27 @@ mod tests {
         const TE: &str = "Transfer-Encoding: chunked\r\n";
         let both = format!("{TE}{CL}");
         let cases = [
-            ("200", CL, false, (Length(5), true, false, false)),
-            ("200", TE, false, (Chunked, true, false, false)),
-            ("200", &both, false, (Chunked, false, true, false)),
-            ("200", "", false, (UntilClose, false, false, false)),
-            ("200", CL, true, (None, true, false, false)),
-            ("200", TE, true, (None, true, false, false)),
-            ("200", "", true, (None, true, false, false)),
-            ("200", &both, true, (None, false, true, false)),
-            ("304", CL, false, (None, true, false, false)),
-            ("304", "", false, (None, true, false, false)),
-            ("204", "", false, (None, true, false, false)),
-            ("204", "Content-Length: 0\r\n", false, (None, true, true, false)),
-            ("204", CL, false, (None, false, true, false)),
-            ("204", TE, false, (None, false, false, true)),
-            ("103", CL, false, (None, false, true, false)),
-            ("101", "", false, (None, true, false, false)),
+            ("200", CL, false, (Length(5), true, false)),
+            ("200", TE, false, (Chunked, true, false)),
+            ("200", &both, false, (Chunked, false, true)),
+            ("200", "", false, (UntilClose, false, false)),
+            ("200", CL, true, (None, true, false)),
+            ("200", TE, true, (None, true, false)),
+            ("200", "", true, (None, true, false)),
+            ("200", &both, true, (None, false, true)),
+            ("304", CL, false, (None, true, false)),
+            ("304", "", false, (None, true, false)),
+            ("204", "", false, (None, true, false)),
+            ("204", "Content-Length: 0\r\n", false, (None, true, true)),
+            ("204", CL, false, (None, false, true)),
+            ("204", TE, false, (None, false, false)),
+            ("103", CL, false, (None, false, true)),
+            ("101", "", false, (None, true, false)),
         ];
-        for (status, fields, is_head, (body, reusable, length, coding)) in cases {
+        for (status, fields, is_head, (body, reusable, length)) in cases {
             let framing =
                 response_framing(&response(&format!("HTTP/1.1 {status} x"), fields), is_head);
-            let expected = ResponseFraming {
-                body,
-                reusable,
-                drop_content_length: length,
-                drop_transfer_encoding: coding,
-            };
+            let expected = ResponseFraming { body, reusable, drop_content_length: length };
             assert_eq!(framing, Ok(expected), "{status} {fields:?} {is_head}");
         }
     }

@@ -1,0 +1,129 @@
+//! Instructions of our own code a plain request, under callgrind, against perf/allowances.toml.
+//!
+//! Run it by perf/instructions.sh. Each case runs twice, the second time with twice the requests,
+//! so that starting up cancels out. Exit status 1 where an allowance is exceeded by more than 5 %.
+
+use std::collections::BTreeMap;
+use std::hint::black_box;
+use std::process::{Command, ExitCode};
+
+use ringway::base::buffer::Buf;
+use ringway::http::uri::{Policy, normalise_path, parse_target};
+use ringway::http::{HeadLimits, RequestHead, ResponseHead};
+use ringway::http1::chunked::ChunkedRelay;
+use ringway::http1::framing::{keep_alive_request, request_framing, response_framing};
+use ringway::http1::head::{RequestParser, ResponseParser};
+use ringway::route::table::{Matcher, RoutePlan, RouteTable};
+use ringway::upstream::UpstreamId;
+
+/// A name, and what does so many requests of it.
+type Case = (&'static str, fn(usize));
+
+const CASES: &[Case] = &[
+    ("request_head", request_head),
+    ("response_head", response_head),
+    ("target_and_route", target_and_route),
+    ("chunked_1k", chunked),
+];
+
+const REQUEST: &[u8] = b"GET /api/v1/app/order/detail HTTP/1.1\r\nHost: shop.example.com\r\n\
+    User-Agent: load/1.0\r\nAccept: */*\r\nX-Request-Id: 018f3c2e6d1a7c3b\r\n\r\n";
+const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\n\
+    Content-Type: application/json\r\nContent-Length: 1024\r\nServer: origin\r\n\r\n";
+/// Requests of the first run.
+const COUNT: usize = 2_000;
+const TOLERANCE: f64 = 1.05;
+
+/// Parse and framing.
+fn request_head(count: usize) {
+    let mut head = RequestHead { bytes: Buf::from(REQUEST), ..RequestHead::default() };
+    let mut parser = RequestParser::default();
+    let limits = HeadLimits::default();
+    for _ in 0..count {
+        assert_eq!(parser.parse(black_box(&mut head), &limits), Ok(true));
+        let _ = black_box((request_framing(&head), keep_alive_request(&head)));
+    }
+}
+
+fn response_head(count: usize) {
+    let mut head = ResponseHead { bytes: Buf::from(RESPONSE), ..ResponseHead::default() };
+    let mut parser = ResponseParser::default();
+    let limits = HeadLimits::default();
+    for _ in 0..count {
+        assert_eq!(parser.parse(black_box(&mut head), &limits), Ok(true));
+        let _ = black_box(response_framing(&head, false));
+    }
+}
+
+/// Normalise and look up one of 1,000 exact routes.
+fn target_and_route(count: usize) {
+    let plan = |number: usize| RoutePlan {
+        id: format!("r{number}").into(),
+        matcher: Matcher::Exact(format!("/api/v1/app/order/{number}").into()),
+        upstream: UpstreamId(0),
+        skip_segments: 3,
+        path_policy: Policy::default(),
+        body_bytes_max: None,
+        response_timeout_ms: None,
+        total_timeout_ms: None,
+    };
+    let table = RouteTable::new((0..1_000).map(plan));
+    let mut out = Vec::new();
+    for _ in 0..count {
+        let target = parse_target(b"GET", black_box(b"/api/v1/app/order/617?x=1")).expect("valid");
+        let facts = normalise_path(target.path, &mut out).expect("valid");
+        let route = table.find(target.path).expect("a route");
+        assert!(route.path_policy.admit(&facts).is_ok());
+        black_box(route.strip(target.path));
+    }
+}
+
+/// A chunk of 1 KiB and the last one.
+fn chunked(count: usize) {
+    let body = [b"400\r\n".as_slice(), &[b'x'; 1024], b"\r\n0\r\n\r\n"].concat();
+    for _ in 0..count {
+        assert!(ChunkedRelay::new().step(black_box(&body)).is_ok_and(|step| step.done));
+    }
+}
+
+/// Instructions that callgrind counts in a run of this program.
+fn measure(case: &str, count: usize) -> Option<u64> {
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .arg(std::env::current_exe().ok()?)
+        .args(["run", case, &count.to_string()])
+        .output()
+        .ok()?;
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    let collected = text.lines().find_map(|line| line.split_once("Collected : "))?.1;
+    collected.trim().parse().ok().filter(|_| output.status.success())
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [run, name, count] = arguments.as_slice()
+        && run == "run"
+    {
+        let case = CASES.iter().find(|case| case.0 == name).expect("a case of this file");
+        case.1(count.parse().expect("a number"));
+        return ExitCode::SUCCESS;
+    }
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/perf/allowances.toml");
+    let text = std::fs::read_to_string(path).expect("perf/allowances.toml");
+    let file: BTreeMap<String, BTreeMap<String, u64>> = toml::from_str(&text).expect("TOML");
+    let allowances = file.get("instructions").expect("[instructions]");
+    let mut exceeded = false;
+    for (name, _) in CASES {
+        let (Some(once), Some(twice)) = (measure(name, COUNT), measure(name, 2 * COUNT)) else {
+            println!("{name}: valgrind did not run");
+            return ExitCode::FAILURE;
+        };
+        let each = (twice - once) as f64 / COUNT as f64;
+        let allowed = *allowances.get(*name).expect("an allowance for each case");
+        let above = each > allowed as f64 * TOLERANCE;
+        exceeded |= above;
+        let verdict = if above { "EXCEEDED" } else { "ok" };
+        println!("{name:20} {each:8.0} instructions a request, allowed {allowed:6}  {verdict}");
+    }
+    if exceeded { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}

@@ -1,0 +1,30 @@
+//! What the fuzz targets check, as plain functions: `tests/corpus.rs` and `tests/engine.rs` include
+//! this file, so that `cargo test` replays the corpus and feeds it generated messages.
+//!
+//! Each function takes any bytes and panics where the engine disagrees with itself (whole against
+//! byte by byte), with the reference parser in tests/reference, or with another parser where both
+//! accept.
+
+pub mod chunked;
+pub mod framing;
+pub mod head;
+pub mod target;
+
+#[path = "../../tests/reference/mod.rs"]
+pub mod reference;
+
+pub use chunked::chunked;
+pub use framing::framing;
+pub use head::{request_head, response_head};
+pub use target::target;
+
+use reference::Stop;
+
+/// A verdict without its reason: accepted, unfinished or refused.
+fn outline<T, E>(verdict: &Result<Option<T>, E>) -> Result<(), Stop> {
+    match verdict {
+        Ok(Some(_)) => Ok(()),
+        Ok(None) => Err(Stop::More),
+        Err(_) => Err(Stop::Bad),
+    }
+}

@@ -1,0 +1,45 @@
+//! Replays the corpus of the fuzz targets: what was found once stays found.
+
+#[path = "../fuzz/src/lib.rs"]
+mod harness;
+
+use std::fs;
+use std::path::Path;
+
+fn replay(target: &str, check: fn(&[u8])) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target);
+    let files = fs::read_dir(&folder).expect("the corpus is part of the sources");
+    let mut count = 0;
+    for file in files {
+        let file = file.expect("a readable folder").path();
+        println!("{}", file.display());
+        check(&fs::read(&file).expect("a readable file"));
+        count += 1;
+    }
+    assert!(count >= 20, "{target} has a corpus");
+}
+
+#[test]
+fn request_head() {
+    replay("request_head", harness::request_head);
+}
+
+#[test]
+fn response_head() {
+    replay("response_head", harness::response_head);
+}
+
+#[test]
+fn framing() {
+    replay("framing", harness::framing);
+}
+
+#[test]
+fn chunked() {
+    replay("chunked", harness::chunked);
+}
+
+#[test]
+fn target() {
+    replay("target", harness::target);
+}
