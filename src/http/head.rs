@@ -200,6 +200,17 @@ pub struct ResponseHead {
     pub head_len: usize,
 }
 
+impl RequestHead {
+    /// Panics where a test build was asked to, by `x-ringway-failpoint: POINT`.
+    #[inline]
+    pub fn failpoint(&self, _point: &str) {
+        #[cfg(feature = "failpoint")]
+        for asked in self.values_named("x-ringway-failpoint") {
+            assert!(asked != _point.as_bytes(), "fail point {_point}");
+        }
+    }
+}
+
 macro_rules! shared {
     ($($head:ty),*) => {$(
         impl $head {

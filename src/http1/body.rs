@@ -5,9 +5,10 @@ use crate::error::ErrorKind;
 use crate::http::BodyFraming;
 
 /// A body on its way.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub enum Body {
     /// It has been passed on, or there was none.
+    #[default]
     Done,
     /// So many bytes are to come.
     Length(u64),

@@ -32,6 +32,7 @@ pub async fn read_request_head(
     parser.reset();
     loop {
         if !head.bytes.is_empty() && parser.parse(head, limits).map_err(NoHead::Refused)? {
+            head.failpoint("parse");
             return Ok(());
         }
         make_room(&mut head.bytes, limits.head_bytes_max);

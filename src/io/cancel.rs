@@ -21,7 +21,8 @@ const CANCELED: i32 = 125;
 impl Cancel {
     /// Ends the read in flight, if any.
     pub fn cancel(&self) {
-        self.canceller.replace_with(|canceller| std::mem::take(canceller).cancel());
+        // What `cancel` gives back keeps its table; a new one owns none.
+        drop(self.canceller.take().cancel());
         if let Some(waker) = self.mem.take() {
             self.mem_canceled.set(true);
             waker.wake();

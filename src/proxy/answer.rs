@@ -4,7 +4,8 @@ use super::exchange::Answer;
 use super::forward::Job;
 use crate::base::buffer::Buf;
 use crate::error::ErrorKind;
-use crate::http::{BodyFraming, Version};
+use crate::http::head::list_members;
+use crate::http::{BodyFraming, Known, Version};
 use crate::http1::body::Body;
 use crate::http1::chunked::ChunkedRelay;
 use crate::http1::conn::{read_response_head, write_all};
@@ -33,7 +34,7 @@ pub(super) async fn relay(answer: &mut Answer, job: &Job<'_>) -> Result<Relayed,
     for _ in 0..INTERIM_RESPONSES_MAX {
         read_head(answer, job).await?;
         match answer.head.status {
-            101 if job.context.facts.upgrade.is_some() => {
+            101 if is_awaited_upgrade(answer, job) => {
                 return Ok(Relayed { tunnel: true, close: true, reusable: false });
             }
             101 => return Err(ErrorKind::UpgradeUnexpected),
@@ -44,6 +45,19 @@ pub(super) async fn relay(answer: &mut Answer, job: &Job<'_>) -> Result<Relayed,
         }
     }
     Err(ErrorKind::ResponseMalformed)
+}
+
+/// Whether a 101 switches to a protocol that was offered (RFC 9110 section 7.8).
+fn is_awaited_upgrade(answer: &Answer, job: &Job<'_>) -> bool {
+    let Some(offered) = &job.context.facts.upgrade else { return false };
+    let name = |protocol: &[u8]| protocol.split(|byte| *byte == b'/').next().map(<[u8]>::to_vec);
+    let mut switched = answer.head.values(Known::Upgrade).flat_map(list_members).peekable();
+    switched.peek().is_some()
+        && switched.all(|protocol| {
+            list_members(offered).any(|offer| {
+                name(offer).zip(name(protocol)).is_some_and(|(a, b)| a.eq_ignore_ascii_case(&b))
+            })
+        })
 }
 
 /// A larger buffer where the endpoint's last answer was large, so that the next one needs no
@@ -100,23 +114,23 @@ async fn relay_final(answer: &mut Answer, job: &Job<'_>) -> Result<Relayed, Erro
         || !job.context.facts.keep_alive
         || !job.request_done.get()
         || job.core.draining.get();
-    let mut body = Body::new(framing.body);
+    answer.body = Body::new(framing.body);
     let mut bytes = std::mem::take(&mut answer.head.bytes);
     let rest = &bytes.filled()[answer.head.head_len..];
     if strips {
         encode_final(answer, &bytes, job, BodyFraming::UntilClose, true, true);
         return Box::pin(relay_stripped(answer, job, bytes)).await;
     }
-    let step = body.advance(rest).map_err(|_| ErrorKind::ResponseMalformed)?;
+    let step = answer.body.advance(rest).map_err(|_| ErrorKind::ResponseMalformed)?;
     let extra = rest.len() > step.consumed;
-    let mut done = step.done || body.is_done();
-    note_size(job, &body, rest.len());
+    let mut done = step.done || answer.body.is_done();
+    note_size(job, &answer.body, rest.len());
     encode_final(answer, &bytes, job, framing.body, framing.drop_content_length, close);
     bytes.consume(answer.head.head_len);
     bytes.truncate(step.relay);
     answer.bytes += step.data as u64;
     if done {
-        bytes.extend(body.tail());
+        bytes.extend(answer.body.tail());
     }
     // The new head goes where the old one was, so that head and body leave in one write.
     if !bytes.prepend(answer.scratch.filled()) {
@@ -125,8 +139,9 @@ async fn relay_final(answer: &mut Answer, job: &Job<'_>) -> Result<Relayed, Erro
     }
     answer.scratch.clear();
     let bytes = write_client(bytes, job).await?;
+    job.context.request.failpoint("pump");
     if !done {
-        done = relay_body(answer, job, &mut body, bytes).await?;
+        done = relay_body(answer, job, bytes).await?;
     }
     Ok(Relayed { reusable: framing.reusable && done && !extra, close, tunnel: false })
 }
@@ -191,15 +206,10 @@ async fn write_client(out: Buf, job: &Job<'_>) -> Result<Buf, ErrorKind> {
 
 /// Passes the rest of a body on, one buffer at a time. Returns whether it was whole; an answer
 /// without a length is whole when the upstream ends it.
-async fn relay_body(
-    answer: &mut Answer,
-    job: &Job<'_>,
-    body: &mut Body,
-    mut bytes: Buf,
-) -> Result<bool, ErrorKind> {
+async fn relay_body(answer: &mut Answer, job: &Job<'_>, mut bytes: Buf) -> Result<bool, ErrorKind> {
     let mut slow = false;
     loop {
-        bytes = next_buffer(bytes, body.left());
+        bytes = next_buffer(bytes, answer.body.left());
         job.down.timer.arm(Wait::ResponseBody, job.settings.body_timeout_ms);
         if slow {
             drop(std::mem::take(&mut bytes));
@@ -212,18 +222,21 @@ async fn relay_body(
         // Events that trickle in do not hold a buffer between two of them.
         slow = job.down.timer.waited_ms() >= SWEEP_MS;
         match result {
-            Ok(0) if matches!(body, Body::UntilClose) && job.down.timer.expired().is_none() => {
+            Ok(0)
+                if matches!(answer.body, Body::UntilClose)
+                    && job.down.timer.expired().is_none() =>
+            {
                 return Ok(true);
             }
             Ok(0) | Err(_) => return Err(ErrorKind::ResponseIncomplete),
             Ok(_) => {}
         }
         let read = bytes.len();
-        let step = body.advance(bytes.filled()).map_err(|_| ErrorKind::ResponseMalformed)?;
+        let step = answer.body.advance(bytes.filled()).map_err(|_| ErrorKind::ResponseMalformed)?;
         bytes.truncate(step.relay);
         answer.bytes += step.data as u64;
         if step.done {
-            bytes.extend(body.tail());
+            bytes.extend(answer.body.tail());
         }
         bytes = write_client(bytes, job).await?;
         if step.done {

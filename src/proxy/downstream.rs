@@ -2,11 +2,13 @@
 
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::http::Forwarding;
 use crate::io::wait::Timer;
 use crate::io::{Cancel, Handle, Shutdown, Stream, Target, Wait};
 use crate::limits::{LINGER_BYTES_MAX, LINGER_MS};
+use crate::observe::WorkerCounters;
 use crate::snapshot::ListenerPlan;
 use crate::state::Core;
 
@@ -25,6 +27,24 @@ pub struct Downstream {
     pub listener: usize,
     /// What upstreams are told about it.
     pub forwarding: Forwarding,
+    /// Counts it as long as it is open.
+    _open: Open,
+}
+
+/// Counts a connection from accept to close.
+struct Open(Arc<WorkerCounters>);
+
+impl Open {
+    fn new(counters: Arc<WorkerCounters>) -> Open {
+        counters.connections.increment();
+        Open(counters)
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.connections.decrement();
+    }
 }
 
 impl Downstream {
@@ -45,6 +65,7 @@ impl Downstream {
             idle_read,
             listener,
             forwarding: Forwarding::new(peer, plan.address.port(), plan.trusts(peer.ip())),
+            _open: Open::new(core.counters.clone()),
         }
     }
 
@@ -73,7 +94,7 @@ impl Downstream {
 
     /// Ends the connection so that the client cannot take what it got for a whole answer.
     pub fn reset(self) {
-        let Downstream { timer, stream, .. } = self;
+        let Downstream { timer, stream, _open, .. } = self;
         drop(timer);
         stream.reset();
     }

@@ -48,6 +48,8 @@ pub struct Answer {
     pub head: ResponseHead,
     /// Where the parser of its head stands.
     pub parser: ResponseParser,
+    /// Where its body stands.
+    pub body: Body,
     /// Heads are encoded in here.
     pub scratch: Buf,
     /// Status of the final answer once it is begun, 0 before.
@@ -110,6 +112,7 @@ impl Exchange {
         self.upload.whole = true;
         self.upload.bytes = 0;
         self.answer.head.reset();
+        self.answer.body = Body::Done;
         self.answer.scratch = Buf::empty();
         self.answer.status = 0;
         self.answer.error = None;

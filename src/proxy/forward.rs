@@ -30,7 +30,7 @@ pub(super) struct Job<'a> {
     pub core: &'a Core,
     pub listener: &'a ListenerPlan,
     pub route: &'a RoutePlan,
-    pub settings: Settings,
+    pub settings: &'a Settings,
     pub lease: &'a Lease,
     /// Bounds the whole request, where the route asks for it (B9).
     pub total: Option<&'a Timer>,
@@ -79,6 +79,7 @@ pub(super) async fn forward(
             Ok(_) if has_expired(total.as_ref()) => Err(ErrorKind::TotalTimeout),
             Ok(lease) => {
                 let reused = lease.reused;
+                let settings = &settings;
                 let place = Place { down, core, listener, route, settings, total: total.as_ref() };
                 match attempt(exchange, &place, lease).await {
                     Err(kind) if kind.retry() == Retry::Stale && !(reused && replayable) => {
@@ -121,7 +122,7 @@ struct Place<'a> {
     core: &'a Core,
     listener: &'a ListenerPlan,
     route: &'a RoutePlan,
-    settings: Settings,
+    settings: &'a Settings,
     total: Option<&'a Timer>,
 }
 
@@ -145,6 +146,7 @@ async fn attempt(
         request_done: Cell::new(upload.whole),
         answer_done: Cell::new(false),
     };
+    context.request.failpoint("pool");
     encode(&mut answer.scratch, &job);
     let relayed = if upload.whole {
         let rest = context.request.rest();

@@ -17,7 +17,8 @@ pub(super) struct Pool {
 }
 
 struct Idle {
-    stream: Stream,
+    /// Boxed once per connection, so that a lease is small wherever it is moved.
+    stream: Box<Stream>,
     since_ms: u64,
 }
 
@@ -25,7 +26,7 @@ struct Idle {
 ///
 /// [released]: Lease::release
 pub struct Lease {
-    stream: Option<Stream>,
+    stream: Option<Box<Stream>>,
     endpoint: Rc<Endpoint>,
     /// Whether it has carried a request before: it may turn out to be stale.
     pub reused: bool,
@@ -34,7 +35,7 @@ pub struct Lease {
 impl Pool {
     /// Takes the most recently used connection that is alive. `checked` asks for a look at the
     /// youngest ones too, for requests that cannot be sent twice.
-    fn take(&self, now_ms: u64, checked: bool, counters: &WorkerCounters) -> Option<Stream> {
+    fn take(&self, now_ms: u64, checked: bool, counters: &WorkerCounters) -> Option<Box<Stream>> {
         loop {
             let idle = self.idle.borrow_mut().pop()?;
             counters.pool_idle.decrement();
@@ -47,7 +48,7 @@ impl Pool {
         }
     }
 
-    fn put(&self, stream: Stream, now_ms: u64, max: usize, counters: &WorkerCounters) {
+    fn put(&self, stream: Box<Stream>, now_ms: u64, max: usize, counters: &WorkerCounters) {
         let mut idle = self.idle.borrow_mut();
         if self.closed.get() || idle.len() >= max {
             counters.upstream_connections.decrement();
@@ -111,7 +112,7 @@ impl Lease {
     /// A connection just made.
     pub(super) fn fresh(endpoint: &Rc<Endpoint>, stream: Stream) -> Lease {
         endpoint.counters.upstream_connections.increment();
-        Lease { stream: Some(stream), endpoint: endpoint.clone(), reused: false }
+        Lease { stream: Some(Box::new(stream)), endpoint: endpoint.clone(), reused: false }
     }
 
     /// The connection.

@@ -2,53 +2,75 @@
 
 use std::rc::Rc;
 
-use super::Worker;
 use crate::base::buffer::Buf;
 use crate::http1::conn::{NoHead, read_request_head};
 use crate::io::runtime::catch_panic;
 use crate::io::{Cancel, Wait, spawn};
 use crate::limits::DRAIN_IDLE_MS;
-use crate::observe::WorkerCounters;
 use crate::proxy::{Downstream, Exchange, Next, refuse, serve};
 use crate::state::Core;
 
 /// Starts to serve a connection, in a task that survives its panics.
-pub(super) fn start(worker: &Rc<Worker>, down: Downstream) {
-    let core = worker.core.clone();
-    core.counters.connections.increment();
+pub(super) fn start(core: Rc<Core>, down: Downstream) {
     spawn(async move {
-        let _open = Open(&core.counters);
-        if catch_panic(run(&core, down)).await.is_none() {
-            core.counters.panics.increment();
-            tracing::error!("a panic ended a connection; the others go on");
+        match catch_panic(run(&core, down)).await {
+            Some(Left::Idle(down)) => park(core, down),
+            Some(Left::Ended) => {}
+            None => {
+                core.counters.panics.increment();
+                tracing::error!("a panic ended a connection; the others go on");
+            }
         }
     });
 }
 
-/// Serves requests until the connection ends.
-pub async fn run(core: &Rc<Core>, down: Downstream) {
+/// Lets an idle connection wait for its next request in a task of its own, which is a fraction of
+/// the size of one that serves and holds no buffer.
+fn park(core: Rc<Core>, down: Downstream) {
+    spawn(async move {
+        // Whatever ended the wait shows in the read that follows.
+        let _ = down.stream.readable().await;
+        start(core, down);
+    });
+}
+
+/// What is left of a connection when its task ends.
+pub enum Left {
+    /// Nothing: it has been closed.
+    Ended,
+    /// It waits for its next request.
+    Idle(Downstream),
+}
+
+/// Serves requests until the connection ends or has been idle for a while.
+pub async fn run(core: &Rc<Core>, down: Downstream) -> Left {
     let mut behind = Buf::empty();
     loop {
         if behind.is_empty() {
             match next_bytes(core, &down, behind).await {
-                Some(bytes) => behind = bytes,
-                None => return,
+                Some(bytes) if !bytes.is_empty() => behind = bytes,
+                Some(_) => return Left::Idle(down),
+                None => return Left::Ended,
             }
         }
         let mut exchange = Exchange::take();
         exchange.context.request.bytes = std::mem::take(&mut behind);
         let next = match read_head(core, &down, &mut exchange).await {
             Ok(()) => serve(&mut exchange, &down, core).await,
-            Err(NoHead::Closed) => return,
+            Err(NoHead::Closed) => return Left::Ended,
             Err(NoHead::Refused(kind)) => Box::pin(refuse(&mut exchange, &down, core, kind)).await,
         };
         match next {
             Next::KeepAlive => behind = exchange.take_behind(),
             Next::Close => {
                 drop(exchange);
-                return Box::pin(down.close()).await;
+                Box::pin(down.close()).await;
+                return Left::Ended;
             }
-            Next::Reset => return down.reset(),
+            Next::Reset => {
+                down.reset();
+                return Left::Ended;
+            }
         }
     }
 }
@@ -68,16 +90,13 @@ async fn read_head(
     read
 }
 
-/// Waits for the first bytes of a request; `None` when the client is done or has been idle too
-/// long. `spare` is a buffer to use again.
+/// Waits for the first bytes of a request. An empty buffer: the connection has been idle for a
+/// sweep, and is to be parked. `None`: the client is done, or has been idle for too long. `spare` is
+/// a buffer to use again.
 ///
-/// A busy connection waits in a read: four operations a request. After a sweep or two the sweeper
-/// cancels that read, and the connection waits without a buffer.
+/// A busy connection waits in a read: four operations a request (docs/decisions/0005).
 async fn next_bytes(core: &Core, down: &Downstream, spare: Buf) -> Option<Buf> {
-    let mut idle_ms = {
-        let snapshot = core.snapshot();
-        snapshot.listeners[down.listener].idle_timeout_ms
-    };
+    let mut idle_ms = core.snapshot().listeners[down.listener].idle_timeout_ms;
     if core.draining.get() {
         idle_ms = idle_ms.min(DRAIN_IDLE_MS);
     }
@@ -85,27 +104,13 @@ async fn next_bytes(core: &Core, down: &Downstream, spare: Buf) -> Option<Buf> {
     buf.compact();
     down.timer.arm(Wait::Idle, idle_ms);
     let (result, back) = down.stream.read_cancelable(buf, &down.idle_read).await;
-    let (result, back) = match result {
-        Err(error) if Cancel::is_canceled(&error) => {
-            drop(back);
-            down.timer.arm(Wait::Parked, idle_ms.saturating_sub(down.timer.waited_ms()));
-            down.stream.readable().await.ok()?;
-            down.stream.read(Buf::for_head()).await
-        }
-        other => (other, back),
-    };
     match result {
         Ok(count) if count > 0 => Some(back),
+        Err(error) if Cancel::is_canceled(&error) => {
+            down.timer.arm(Wait::Parked, idle_ms.saturating_sub(down.timer.waited_ms()));
+            Some(Buf::empty())
+        }
         _ => None,
-    }
-}
-
-/// Counts a connection as long as it is open.
-struct Open<'a>(&'a WorkerCounters);
-
-impl Drop for Open<'_> {
-    fn drop(&mut self) {
-        self.0.connections.decrement();
     }
 }
 
