@@ -78,26 +78,26 @@ pub async fn read_response_head(
 }
 
 /// Writes all that is queued. `progress` is called before each write, to begin its deadline anew.
+/// The buffer stays where it is, so that no future on the way holds another one.
 ///
 /// # Errors
 /// What the system says; the peer may have taken a part.
 #[inline]
 pub async fn write_all(
     stream: &Stream,
-    mut buf: Buf,
+    buf: &mut Buf,
     mut progress: impl FnMut(),
-) -> (io::Result<()>, Buf) {
+) -> io::Result<()> {
     while !buf.is_empty() {
         progress();
-        let (result, back) = stream.write(buf).await;
-        buf = back;
-        match result {
-            Ok(0) => return (Err(io::ErrorKind::WriteZero.into()), buf),
-            Ok(count) => buf.consume(count),
-            Err(error) => return (Err(error), buf),
+        let (result, back) = stream.write(std::mem::take(buf)).await;
+        *buf = back;
+        match result? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            count => buf.consume(count),
         }
     }
-    (Ok(()), buf)
+    Ok(())
 }
 
 /// The parser refuses a full buffer that holds no whole head, so that this only grows for limits

@@ -93,10 +93,10 @@ async fn relay_interim(answer: &mut Answer, job: &Job<'_>) -> Result<(), ErrorKi
             date: None,
             via: job.listener.via,
         };
-        let mut out = std::mem::take(&mut answer.scratch);
-        prepare(&mut out);
-        encode_response(&mut out, answer.head.bytes.filled(), &answer.head, &edit);
-        answer.scratch = write_client(out, job).await?;
+        let out = &mut answer.scratch;
+        prepare(out);
+        encode_response(out, answer.head.bytes.filled(), &answer.head, &edit);
+        write_client(out, job).await?;
     }
     let mut bytes = std::mem::take(&mut answer.head.bytes);
     bytes.consume(answer.head.head_len);
@@ -107,43 +107,50 @@ async fn relay_interim(answer: &mut Answer, job: &Job<'_>) -> Result<(), ErrorKi
 
 async fn relay_final(answer: &mut Answer, job: &Job<'_>) -> Result<Relayed, ErrorKind> {
     let framing = response_framing(&answer.head, job.context.facts.is_head)?;
-    let strips =
-        framing.body == BodyFraming::Chunked && job.context.request.version == Version::Http10;
-    let endless = framing.body == BodyFraming::UntilClose || strips;
-    let close = endless
+    let http10 = job.context.request.version == Version::Http10;
+    if framing.body == BodyFraming::Chunked && http10 {
+        encode_final(answer, job, BodyFraming::UntilClose, true, true);
+        return Box::pin(relay_stripped(answer, job)).await;
+    }
+    let close = framing.body == BodyFraming::UntilClose
         || !job.context.facts.keep_alive
         || !job.request_done.get()
         || job.core.draining.get();
     answer.body = Body::new(framing.body);
-    let mut bytes = std::mem::take(&mut answer.head.bytes);
-    let rest = &bytes.filled()[answer.head.head_len..];
-    if strips {
-        encode_final(answer, &bytes, job, BodyFraming::UntilClose, true, true);
-        return Box::pin(relay_stripped(answer, job, bytes)).await;
-    }
+    let rest = answer.head.rest();
+    let in_hand = rest.len();
     let step = answer.body.advance(rest).map_err(|_| ErrorKind::ResponseMalformed)?;
-    let extra = rest.len() > step.consumed;
+    note_size(job, &answer.body, in_hand);
+    encode_final(answer, job, framing.body, framing.drop_content_length, close);
     let mut done = step.done || answer.body.is_done();
-    note_size(job, &answer.body, rest.len());
-    encode_final(answer, &bytes, job, framing.body, framing.drop_content_length, close);
-    bytes.consume(answer.head.head_len);
-    bytes.truncate(step.relay);
+    answer.put_head(step.relay, done);
     answer.bytes += step.data as u64;
-    if done {
-        bytes.extend(answer.body.tail());
-    }
-    // The new head goes where the old one was, so that head and body leave in one write.
-    if !bytes.prepend(answer.scratch.filled()) {
-        answer.scratch.extend(bytes.filled());
-        std::mem::swap(&mut bytes, &mut answer.scratch);
-    }
-    answer.scratch.clear();
-    let bytes = write_client(bytes, job).await?;
+    write_client(&mut answer.head.bytes, job).await?;
     job.context.request.failpoint("pump");
+    let mut clean = in_hand == step.consumed;
     if !done {
-        done = relay_body(answer, job, bytes).await?;
+        clean = relay_body(answer, job).await?;
+        done = true;
     }
-    Ok(Relayed { reusable: framing.reusable && done && !extra, close, tunnel: false })
+    Ok(Relayed { reusable: framing.reusable && done && clean, close, tunnel: false })
+}
+
+impl Answer {
+    /// Puts the encoded head where the one that came was, in front of the first `relay` bytes of
+    /// the body, so that both leave in one write.
+    fn put_head(&mut self, relay: usize, whole: bool) {
+        let bytes = &mut self.head.bytes;
+        bytes.consume(self.head.head_len);
+        bytes.truncate(relay);
+        if whole {
+            bytes.extend(self.body.tail());
+        }
+        if !bytes.prepend(self.scratch.filled()) {
+            self.scratch.extend(bytes.filled());
+            std::mem::swap(bytes, &mut self.scratch);
+        }
+        self.scratch.clear();
+    }
 }
 
 /// Remembers whether answers of this endpoint want a large buffer.
@@ -168,7 +175,6 @@ fn prepare(out: &mut Buf) {
 /// Encodes the final head into the scratch buffer; from here on an answer has been begun.
 fn encode_final(
     answer: &mut Answer,
-    bytes: &Buf,
     job: &Job<'_>,
     framing: BodyFraming,
     drop_content_length: bool,
@@ -187,58 +193,54 @@ fn encode_final(
         date: Some(&job.core.date()),
         via: job.listener.via,
     };
-    let mut out = std::mem::take(&mut answer.scratch);
-    prepare(&mut out);
-    encode_response(&mut out, bytes.filled(), &answer.head, &edit);
-    answer.scratch = out;
-    answer.status = answer.head.status;
+    let Answer { head, scratch, status, .. } = answer;
+    prepare(scratch);
+    encode_response(scratch, head.bytes.filled(), head, &edit);
+    *status = head.status;
 }
 
 /// Writes to the client within its deadline.
-async fn write_client(out: Buf, job: &Job<'_>) -> Result<Buf, ErrorKind> {
+async fn write_client(out: &mut Buf, job: &Job<'_>) -> Result<(), ErrorKind> {
     let timer = &job.down.timer;
     let progress = || timer.arm(Wait::ClientWrite, job.listener.write_timeout_ms);
-    match write_all(&job.down.stream, out, progress).await {
-        (Ok(()), out) => Ok(out),
-        (Err(_), _) => Err(ErrorKind::ClientAborted),
-    }
+    let written = write_all(&job.down.stream, out, progress).await;
+    written.map_err(|_| ErrorKind::ClientAborted)
 }
 
 /// Passes the rest of a body on, one buffer at a time. Returns whether it was whole; an answer
 /// without a length is whole when the upstream ends it.
-async fn relay_body(answer: &mut Answer, job: &Job<'_>, mut bytes: Buf) -> Result<bool, ErrorKind> {
+async fn relay_body(answer: &mut Answer, job: &Job<'_>) -> Result<bool, ErrorKind> {
     let mut slow = false;
     loop {
-        bytes = next_buffer(bytes, answer.body.left());
+        let Answer { head, body, .. } = answer;
+        let bytes = &mut head.bytes;
+        next_buffer(bytes, body.left());
         job.down.timer.arm(Wait::ResponseBody, job.settings.body_timeout_ms);
         if slow {
-            drop(std::mem::take(&mut bytes));
+            *bytes = Buf::empty();
             // A failure shows in the read that follows.
             let _ = job.stream().readable().await;
-            bytes = Buf::for_head();
+            *bytes = Buf::for_head();
         }
-        let (result, back) = job.stream().read(bytes).await;
-        bytes = back;
+        let (result, back) = job.stream().read(std::mem::take(bytes)).await;
+        *bytes = back;
         // Events that trickle in do not hold a buffer between two of them.
         slow = job.down.timer.waited_ms() >= SWEEP_MS;
         match result {
-            Ok(0)
-                if matches!(answer.body, Body::UntilClose)
-                    && job.down.timer.expired().is_none() =>
-            {
+            Ok(0) if matches!(body, Body::UntilClose) && job.down.timer.expired().is_none() => {
                 return Ok(true);
             }
             Ok(0) | Err(_) => return Err(ErrorKind::ResponseIncomplete),
             Ok(_) => {}
         }
         let read = bytes.len();
-        let step = answer.body.advance(bytes.filled()).map_err(|_| ErrorKind::ResponseMalformed)?;
+        let step = body.advance(bytes.filled()).map_err(|_| ErrorKind::ResponseMalformed)?;
         bytes.truncate(step.relay);
         answer.bytes += step.data as u64;
         if step.done {
-            bytes.extend(answer.body.tail());
+            bytes.extend(body.tail());
         }
-        bytes = write_client(bytes, job).await?;
+        write_client(bytes, job).await?;
         if step.done {
             // Bytes behind the end belong to no request of ours: the connection is not kept.
             return Ok(step.consumed == read);
@@ -248,41 +250,37 @@ async fn relay_body(answer: &mut Answer, job: &Job<'_>, mut bytes: Buf) -> Resul
 
 /// A buffer for the next part of a body: large where much is to come, or where the last one was
 /// filled.
-fn next_buffer(mut used: Buf, left: Option<u64>) -> Buf {
+fn next_buffer(used: &mut Buf, left: Option<u64>) {
     let wants_large = match left {
         Some(left) => left > HEAD_BUFFER_BYTES as u64,
         None => used.spare() == 0,
     };
     if wants_large && used.capacity() <= HEAD_BUFFER_BYTES {
-        return Buf::for_body();
+        *used = Buf::for_body();
     }
     used.clear();
-    used
 }
 
 /// Passes a chunked body on to an HTTP/1.0 client, which knows no chunks.
-async fn relay_stripped(
-    answer: &mut Answer,
-    job: &Job<'_>,
-    mut bytes: Buf,
-) -> Result<Relayed, ErrorKind> {
+async fn relay_stripped(answer: &mut Answer, job: &Job<'_>) -> Result<Relayed, ErrorKind> {
     let mut coding = ChunkedRelay::new();
-    let mut out = std::mem::take(&mut answer.scratch);
-    bytes.consume(answer.head.head_len);
+    let Answer { head, scratch: out, bytes: passed, .. } = answer;
+    let bytes = &mut head.bytes;
+    bytes.consume(head.head_len);
     loop {
         let stripped =
             coding.strip(bytes.filled_mut()).map_err(|_| ErrorKind::ResponseMalformed)?;
         out.extend(&bytes.filled()[..stripped.data]);
-        answer.bytes += stripped.data as u64;
-        out = write_client(out, job).await?;
+        *passed += stripped.data as u64;
+        write_client(out, job).await?;
         if stripped.done {
             return Ok(Relayed { reusable: false, close: true, tunnel: false });
         }
         out.clear();
         bytes.clear();
         job.down.timer.arm(Wait::ResponseBody, job.settings.body_timeout_ms);
-        let (result, back) = job.stream().read(bytes).await;
-        bytes = back;
+        let (result, back) = job.stream().read(std::mem::take(bytes)).await;
+        *bytes = back;
         if !matches!(result, Ok(count) if count > 0) {
             return Err(ErrorKind::ResponseIncomplete);
         }

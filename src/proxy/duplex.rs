@@ -126,11 +126,11 @@ impl Pump<'_> {
     }
 
     /// Writes to the upstream; `None` when it takes no more, which its answer may explain.
-    async fn send(&mut self, buf: Buf) -> Option<Buf> {
+    async fn send(&mut self, mut buf: Buf) -> Option<Buf> {
         let timeout_ms = self.job.settings.body_timeout_ms;
         let progress = || self.timer.arm(Wait::UpstreamWrite, timeout_ms);
-        let (result, buf) = write_all(self.job.stream(), buf, progress).await;
-        result.ok().map(|()| buf)
+        let sent = write_all(self.job.stream(), &mut buf, progress).await;
+        sent.ok().map(|()| buf)
     }
 }
 

@@ -171,11 +171,9 @@ async fn attempt(
 /// The ordinary request, all of it in hand: four operations.
 async fn plain(answer: &mut Answer, job: &Job<'_>) -> Result<Relayed, ErrorKind> {
     let timer = &job.down.timer;
-    let out = std::mem::take(&mut answer.scratch);
     let progress = || timer.arm(Wait::UpstreamWrite, job.settings.body_timeout_ms);
     // A failed write is told by the read that follows: an answer may have come before it.
-    let (_, out) = write_all(job.lease.stream(), out, progress).await;
-    answer.scratch = out;
+    let _ = write_all(job.lease.stream(), &mut answer.scratch, progress).await;
     answer.scratch.clear();
     if timer.expired().is_some() {
         return Err(ErrorKind::UpstreamWriteTimeout);

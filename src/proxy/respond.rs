@@ -29,9 +29,9 @@ pub(super) async fn fail(
     }
     let close = ends_connection(exchange, core, kind);
     exchange.answer.status = kind.status();
-    let out = encode(exchange, core, kind, close);
+    let mut out = encode(exchange, core, kind, close);
     let progress = || down.timer.arm(Wait::ClientWrite, listener.write_timeout_ms);
-    let (written, _) = write_all(&down.stream, out, progress).await;
+    let written = write_all(&down.stream, &mut out, progress).await;
     match (written, close) {
         (Err(_), _) => Next::Reset,
         (Ok(()), true) => Next::Close,

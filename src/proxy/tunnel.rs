@@ -53,14 +53,13 @@ async fn copy(job: &Job<'_>, from: &Stream, to: &Stream, first: Buf, bytes: &mut
         let progress = || job.down.timer.arm(Wait::Tunnel, job.settings.tunnel_timeout_ms);
         progress();
         *bytes += buf.len() as u64;
-        let (written, back) = write_all(to, buf, progress).await;
-        if written.is_err() {
+        if write_all(to, &mut buf, progress).await.is_err() {
             from.shutdown(Shutdown::Both);
             to.shutdown(Shutdown::Both);
             return;
         }
         // A quiet tunnel keeps no buffer.
-        drop(back);
+        drop(buf);
         progress();
         if from.readable().await.is_err() {
             from.shutdown(Shutdown::Both);
