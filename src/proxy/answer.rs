@@ -12,7 +12,9 @@ use crate::http1::conn::{read_response_head, write_all};
 use crate::http1::encode::{Persistence, ResponseEdit, encode_response};
 use crate::http1::framing::response_framing;
 use crate::io::Wait;
-use crate::limits::{HEAD_BUFFER_BYTES, HEAD_ROOM_BYTES, INTERIM_RESPONSES_MAX, SWEEP_MS};
+use crate::limits::{
+    HEAD_BUFFER_BYTES, HEAD_ROOM_BYTES, INTERIM_RESPONSES_MAX, SWEEP_MS, TIMEOUT_MS_MAX,
+};
 
 /// How an answer ended.
 #[derive(Clone, Copy, Debug, Default)]
@@ -31,8 +33,12 @@ pub(super) struct Relayed {
 /// What went wrong; `answer.status` tells whether a final head had been begun.
 pub(super) async fn relay(answer: &mut Answer, job: &Job<'_>) -> Result<Relayed, ErrorKind> {
     answer.head.bytes = first_buffer(job);
-    for _ in 0..INTERIM_RESPONSES_MAX {
-        read_head(answer, job).await?;
+    let mut interim = 0;
+    while interim < INTERIM_RESPONSES_MAX {
+        arm_for_head(job);
+        let limits = &job.listener.head;
+        let Answer { head, parser, .. } = answer;
+        read_response_head(job.stream(), head, parser, limits).await?;
         match answer.head.status {
             101 if is_awaited_upgrade(answer, job) => {
                 return Ok(Relayed { tunnel: true, close: true, reusable: false });
@@ -41,10 +47,14 @@ pub(super) async fn relay(answer: &mut Answer, job: &Job<'_>) -> Result<Relayed,
             100..200 => Box::pin(relay_interim(answer, job)).await?,
             // Servers say so when they time an idle connection out (RFC 9110 section 15.5.9).
             408 if job.may_be_stale() => return Err(ErrorKind::UpstreamClosed),
-            _ => return relay_final(answer, job).await,
+            _ => break,
         }
+        interim += 1;
     }
-    Err(ErrorKind::ResponseMalformed)
+    match interim {
+        INTERIM_RESPONSES_MAX => Err(ErrorKind::ResponseMalformed),
+        _ => relay_final(answer, job).await,
+    }
 }
 
 /// Whether a 101 switches to a protocol that was offered (RFC 9110 section 7.8).
@@ -71,15 +81,13 @@ fn first_buffer(job: &Job<'_>) -> Buf {
     bytes
 }
 
-async fn read_head(answer: &mut Answer, job: &Job<'_>) -> Result<(), ErrorKind> {
-    // While the request is being sent, its own pump watches over the time.
+/// While the request is being sent, its own pump watches over the time.
+fn arm_for_head(job: &Job<'_>) {
     let timeout_ms = match job.request_done.get() {
         true => job.response_timeout_ms(),
-        false => crate::limits::TIMEOUT_MS_MAX,
+        false => TIMEOUT_MS_MAX,
     };
     job.down.timer.arm(Wait::ResponseHead, timeout_ms);
-    let limits = &job.listener.head;
-    read_response_head(job.stream(), &mut answer.head, &mut answer.parser, limits).await
 }
 
 /// Passes a 1xx answer on (RFC 9110 section 15.2); HTTP/1.0 has none.
@@ -96,7 +104,7 @@ async fn relay_interim(answer: &mut Answer, job: &Job<'_>) -> Result<(), ErrorKi
         let out = &mut answer.scratch;
         prepare(out);
         encode_response(out, answer.head.bytes.filled(), &answer.head, &edit);
-        write_client(out, job).await?;
+        write_client(out, job).await.map_err(client_gone)?;
     }
     let mut bytes = std::mem::take(&mut answer.head.bytes);
     bytes.consume(answer.head.head_len);
@@ -125,7 +133,7 @@ async fn relay_final(answer: &mut Answer, job: &Job<'_>) -> Result<Relayed, Erro
     let mut done = step.done || answer.body.is_done();
     answer.put_head(step.relay, done);
     answer.bytes += step.data as u64;
-    write_client(&mut answer.head.bytes, job).await?;
+    write_client(&mut answer.head.bytes, job).await.map_err(client_gone)?;
     job.context.request.failpoint("pump");
     let mut clean = in_hand == step.consumed;
     if !done {
@@ -200,11 +208,17 @@ fn encode_final(
 }
 
 /// Writes to the client within its deadline.
-async fn write_client(out: &mut Buf, job: &Job<'_>) -> Result<(), ErrorKind> {
-    let timer = &job.down.timer;
-    let progress = || timer.arm(Wait::ClientWrite, job.listener.write_timeout_ms);
-    let written = write_all(&job.down.stream, out, progress).await;
-    written.map_err(|_| ErrorKind::ClientAborted)
+fn write_client<'a>(
+    out: &'a mut Buf,
+    job: &'a Job<'_>,
+) -> impl Future<Output = std::io::Result<()>> + 'a {
+    let write_ms = job.listener.write_timeout_ms;
+    write_all(&job.down.stream, out, move || job.down.timer.arm(Wait::ClientWrite, write_ms))
+}
+
+/// A client that takes no more has gone away, or its deadline says otherwise.
+fn client_gone(_: std::io::Error) -> ErrorKind {
+    ErrorKind::ClientAborted
 }
 
 /// Passes the rest of a body on, one buffer at a time. Returns whether it was whole; an answer
@@ -240,7 +254,7 @@ async fn relay_body(answer: &mut Answer, job: &Job<'_>) -> Result<bool, ErrorKin
         if step.done {
             bytes.extend(body.tail());
         }
-        write_client(bytes, job).await?;
+        write_client(bytes, job).await.map_err(client_gone)?;
         if step.done {
             // Bytes behind the end belong to no request of ours: the connection is not kept.
             return Ok(step.consumed == read);
@@ -272,7 +286,7 @@ async fn relay_stripped(answer: &mut Answer, job: &Job<'_>) -> Result<Relayed, E
             coding.strip(bytes.filled_mut()).map_err(|_| ErrorKind::ResponseMalformed)?;
         out.extend(&bytes.filled()[..stripped.data]);
         *passed += stripped.data as u64;
-        write_client(out, job).await?;
+        write_client(out, job).await.map_err(client_gone)?;
         if stripped.done {
             return Ok(Relayed { reusable: false, close: true, tunnel: false });
         }

@@ -27,6 +27,8 @@ pub struct Downstream {
     pub listener: usize,
     /// What upstreams are told about it.
     pub forwarding: Forwarding,
+    /// What has been read of the next request; else a buffer to read it into.
+    pub behind: Buf,
     /// Counts it as long as it is open.
     _open: Open,
 }
@@ -65,6 +67,7 @@ impl Downstream {
             idle_read,
             listener,
             forwarding: Forwarding::new(peer, plan.address.port(), plan.trusts(peer.ip())),
+            behind: Buf::empty(),
             _open: Open::new(core.counters.clone()),
         }
     }
@@ -76,7 +79,7 @@ impl Downstream {
 
     /// Ends the connection so that the last answer is not lost: the end is sent, and what the
     /// client is still sending is read and discarded for a while (RFC 9112 section 9.6).
-    pub async fn close(self) {
+    pub async fn close(self: Box<Self>) {
         self.stream.shutdown(Shutdown::Write);
         self.timer.arm(Wait::Linger, LINGER_MS);
         let mut buf = Buf::for_head();
@@ -93,8 +96,8 @@ impl Downstream {
     }
 
     /// Ends the connection so that the client cannot take what it got for a whole answer.
-    pub fn reset(self) {
-        let Downstream { timer, stream, _open, .. } = self;
+    pub fn reset(self: Box<Self>) {
+        let Downstream { timer, stream, _open, .. } = *self;
         drop(timer);
         stream.reset();
     }

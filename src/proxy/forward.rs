@@ -3,9 +3,9 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use super::answer::{self, Relayed};
+use super::answer;
 use super::duplex;
-use super::exchange::{Answer, Exchange};
+use super::exchange::Exchange;
 use super::tunnel;
 use super::{Downstream, Next};
 use crate::base::buffer::Buf;
@@ -23,13 +23,18 @@ use crate::state::Core;
 use crate::upstream::connect::{acquire, connect};
 use crate::upstream::{Endpoint, Lease, Settings};
 
-/// What the pumps of one exchange share.
-pub(super) struct Job<'a> {
-    pub context: &'a RequestContext,
+/// Where a request is and where it goes: what stays the same over its tries.
+pub(super) struct Place<'a> {
     pub down: &'a Downstream,
-    pub core: &'a Core,
+    pub core: &'a Rc<Core>,
     pub listener: &'a ListenerPlan,
     pub route: &'a RoutePlan,
+}
+
+/// One try on one connection: what its pumps share.
+pub(super) struct Job<'a> {
+    pub place: &'a Place<'a>,
+    pub context: &'a RequestContext,
     pub settings: &'a Settings,
     pub lease: &'a Lease,
     /// Bounds the whole request, where the route asks for it (B9).
@@ -40,60 +45,49 @@ pub(super) struct Job<'a> {
     pub answer_done: Cell<bool>,
 }
 
+impl<'a> std::ops::Deref for Job<'a> {
+    type Target = Place<'a>;
+
+    fn deref(&self) -> &Place<'a> {
+        self.place
+    }
+}
+
 /// Sends the request to an endpoint and relays the answer, trying again where that is safe.
 ///
 /// # Errors
 /// What went wrong; whether an answer has been begun stands in the exchange.
-pub(super) async fn forward(
-    exchange: &mut Exchange,
-    down: &Downstream,
-    core: &Rc<Core>,
-    listener: &ListenerPlan,
-    route: &RoutePlan,
-) -> Result<Next, ErrorKind> {
-    let upstream = core.upstream(route.upstream).ok_or(ErrorKind::NoEndpoint)?;
+pub(super) async fn forward(exchange: &mut Exchange, place: &Place<'_>) -> Result<Next, ErrorKind> {
+    let upstream = place.core.upstream(place.route.upstream).ok_or(ErrorKind::NoEndpoint)?;
     let _permit = upstream.admit()?;
-    let total = route.total_timeout_ms.map(|total_ms| {
-        let timer = Timer::new(&core.deadlines, down.target(None));
-        timer.arm(Wait::Total, total_ms);
-        timer
-    });
-    let replayable = exchange.context.facts.idempotent && exchange.upload.whole;
+    let total = total_timer(place);
     let mut failed_on = None;
     let mut tries = 0;
     loop {
         tries += 1;
         let endpoint = upstream.pick(failed_on)?;
         let settings = upstream.settings();
+        let replayable = exchange.replayable();
         // After a stale connection its neighbours are no better: a new one.
         let pooled = match failed_on {
-            None => acquire(&endpoint, core.now_ms(), !replayable),
+            None => acquire(&endpoint, place.core.now_ms(), !replayable),
             Some(_) => None,
         };
         let lease = match pooled {
             Some(lease) => Ok(lease),
             None => Box::pin(connect(&endpoint, settings.connect_timeout_ms)).await,
         };
-        let failed = match lease {
+        let stale = replayable && lease.as_ref().is_ok_and(|lease| lease.reused);
+        let done = match lease {
             // It passed while nothing was connected that it could have acted on.
             Ok(_) if has_expired(total.as_ref()) => Err(ErrorKind::TotalTimeout),
-            Ok(lease) => {
-                let reused = lease.reused;
-                let settings = &settings;
-                let place = Place { down, core, listener, route, settings, total: total.as_ref() };
-                match attempt(exchange, &place, lease).await {
-                    Err(kind) if kind.retry() == Retry::Stale && !(reused && replayable) => {
-                        return Err(kind);
-                    }
-                    other => other,
-                }
-            }
+            Ok(lease) => attempt(exchange, place, &settings, total.as_ref(), lease).await,
             Err(kind) => Err(kind),
         };
-        match failed {
+        match done {
             Err(_) if has_expired(total.as_ref()) => return Err(ErrorKind::TotalTimeout),
-            Err(kind) if can_retry(kind, tries, &exchange.answer, upstream.is_single()) => {
-                core.counters.retries.increment();
+            Err(kind) if can_retry(kind, tries, exchange, stale, upstream.is_single()) => {
+                place.core.counters.retries.increment();
                 failed_on = Some(endpoint.id);
             }
             done => return done,
@@ -101,48 +95,50 @@ pub(super) async fn forward(
     }
 }
 
+fn total_timer(place: &Place<'_>) -> Option<Timer> {
+    let total_ms = place.route.total_timeout_ms?;
+    let timer = Timer::new(&place.core.deadlines, place.down.target(None));
+    timer.arm(Wait::Total, total_ms);
+    Some(timer)
+}
+
 /// Nothing is tried again once an answer has been begun. An endpoint that cannot be reached is not
 /// tried twice in a row: only another one is.
-fn can_retry(kind: ErrorKind, tries: usize, answer: &Answer, single: bool) -> bool {
+fn can_retry(
+    kind: ErrorKind,
+    tries: usize,
+    exchange: &Exchange,
+    stale: bool,
+    single: bool,
+) -> bool {
     let safe = match kind.retry() {
         Retry::No => false,
-        Retry::Stale => true,
+        Retry::Stale => stale,
         Retry::Unsent => !single,
     };
-    safe && tries < TRIES_MAX && answer.status == 0
+    safe && tries < TRIES_MAX && exchange.answer.status == 0
 }
 
 fn has_expired(total: Option<&Timer>) -> bool {
     total.is_some_and(|total| total.expired().is_some())
 }
 
-/// Where a request is and where it goes: what stays the same over its tries.
-struct Place<'a> {
-    down: &'a Downstream,
-    core: &'a Core,
-    listener: &'a ListenerPlan,
-    route: &'a RoutePlan,
-    settings: &'a Settings,
-    total: Option<&'a Timer>,
-}
-
 /// One try on one connection.
 async fn attempt(
     exchange: &mut Exchange,
     place: &Place<'_>,
+    settings: &Settings,
+    total: Option<&Timer>,
     lease: Lease,
 ) -> Result<Next, ErrorKind> {
     let Exchange { context, upload, answer, .. } = exchange;
-    let attached = Attached::new(place.down, place.total, lease);
+    let attached = Attached::new(place.down, total, lease);
     let job = Job {
+        place,
         context,
-        down: place.down,
-        core: place.core,
-        listener: place.listener,
-        route: place.route,
-        settings: place.settings,
+        settings,
         lease: attached.lease(),
-        total: place.total,
+        total,
         request_done: Cell::new(upload.whole),
         answer_done: Cell::new(false),
     };
@@ -152,33 +148,37 @@ async fn attempt(
         let rest = context.request.rest();
         answer.scratch.extend(&rest[..upload.relay]);
         answer.scratch.extend(upload.body.tail());
-        plain(answer, &job).await
+        match send(&mut answer.scratch, &job).await {
+            Ok(()) => answer::relay(answer, &job).await,
+            Err(kind) => Err(kind),
+        }
     } else {
         Box::pin(duplex::run(upload, answer, &job)).await
     };
-    let relayed = relayed.map_err(|kind| job.reason(kind))?;
-    if relayed.tunnel {
-        let next = Box::pin(tunnel::run(upload, answer, &job)).await;
-        return next.map_err(|kind| job.reason(kind));
-    }
-    let done = job.request_done.get();
-    if relayed.reusable && done {
-        attached.release(place.core.now_ms(), place.settings.idle_connections_max);
+    let relayed = match relayed {
+        Ok(relayed) if relayed.tunnel => {
+            let tunnel = Box::pin(tunnel::run(upload, answer, &job)).await;
+            return tunnel.map_err(|kind| job.reason(kind));
+        }
+        Ok(relayed) => relayed,
+        Err(kind) => return Err(job.reason(kind)),
+    };
+    if relayed.reusable && job.request_done.get() {
+        attached.release(place.core.now_ms(), settings.idle_connections_max);
     }
     Ok(if relayed.close { Next::Close } else { Next::KeepAlive })
 }
 
-/// The ordinary request, all of it in hand: four operations.
-async fn plain(answer: &mut Answer, job: &Job<'_>) -> Result<Relayed, ErrorKind> {
-    let timer = &job.down.timer;
-    let progress = || timer.arm(Wait::UpstreamWrite, job.settings.body_timeout_ms);
-    // A failed write is told by the read that follows: an answer may have come before it.
-    let _ = write_all(job.lease.stream(), &mut answer.scratch, progress).await;
-    answer.scratch.clear();
-    if timer.expired().is_some() {
-        return Err(ErrorKind::UpstreamWriteTimeout);
+/// Sends a request that is whole in hand. A failed write is told by the read that follows: an
+/// answer may have come before it.
+async fn send(out: &mut Buf, job: &Job<'_>) -> Result<(), ErrorKind> {
+    let progress = || job.down.timer.arm(Wait::UpstreamWrite, job.settings.body_timeout_ms);
+    let _ = write_all(job.stream(), out, progress).await;
+    out.clear();
+    match job.down.timer.expired() {
+        Some(_) => Err(ErrorKind::UpstreamWriteTimeout),
+        None => Ok(()),
     }
-    answer::relay(answer, job).await
 }
 
 /// Encodes the request's head into `out`.
@@ -228,7 +228,7 @@ impl Job<'_> {
         self.route.response_timeout_ms.unwrap_or(self.settings.response_timeout_ms)
     }
 
-    /// Whether the upstream's answer is for a request with this framing that may be sent again.
+    /// Whether an answer may be about the connection and not about this request.
     pub(super) fn may_be_stale(&self) -> bool {
         self.lease.reused
             && self.context.facts.idempotent

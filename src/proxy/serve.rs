@@ -3,7 +3,8 @@
 use std::rc::Rc;
 
 use super::exchange::Exchange;
-use super::{Downstream, admit, forward, respond};
+use super::forward::{Place, forward};
+use super::{Downstream, admit, respond};
 use crate::error::ErrorKind;
 use crate::state::Core;
 
@@ -26,7 +27,7 @@ pub async fn serve(exchange: &mut Exchange, down: &Downstream, core: &Rc<Core>) 
     let _in_flight = InFlight(core);
 
     let forwarded = match admit::admit(exchange, down, core, &snapshot) {
-        Ok(route) => forward::forward(exchange, down, core, listener, route).await,
+        Ok(route) => forward(exchange, &Place { down, core, listener, route }).await,
         Err(kind) => Err(kind),
     };
     down.timer.disarm();

@@ -13,7 +13,7 @@ use crate::observe::WorkerCounters;
 
 /// An upstream as this core sees it. Its endpoints keep their state over reloads.
 pub struct Upstream {
-    settings: Cell<Settings>,
+    settings: RefCell<Rc<Settings>>,
     endpoints: RefCell<Vec<Rc<Endpoint>>>,
     balance: RefCell<RoundRobin>,
     in_flight: Cell<usize>,
@@ -37,8 +37,8 @@ pub struct Endpoint {
     pub(super) counters: Arc<WorkerCounters>,
 }
 
-/// The numbers of an [`UpstreamPlan`], copied so that no request counts references to it.
-#[derive(Clone, Copy, Debug)]
+/// The numbers of an [`UpstreamPlan`], shared by this core's requests without an atomic count.
+#[derive(Debug)]
 pub struct Settings {
     /// See [`UpstreamPlan::connect_timeout_ms`].
     pub connect_timeout_ms: u64,
@@ -71,7 +71,7 @@ impl Upstream {
     /// An upstream without endpoints; [`Upstream::apply`] gives it some.
     pub fn new(plan: &UpstreamPlan) -> Rc<Upstream> {
         Rc::new(Upstream {
-            settings: Cell::new(Settings::of(plan)),
+            settings: RefCell::new(Rc::new(Settings::of(plan))),
             endpoints: RefCell::default(),
             balance: RefCell::default(),
             in_flight: Cell::new(0),
@@ -93,13 +93,13 @@ impl Upstream {
         }
         self.in_flight_max.set(plan.in_flight_max.div_ceil(workers));
         self.endpoints.replace(endpoints);
-        self.settings.set(Settings::of(plan));
+        self.settings.replace(Rc::new(Settings::of(plan)));
     }
 
     /// Its timeouts and bounds.
     #[inline]
-    pub fn settings(&self) -> Settings {
-        self.settings.get()
+    pub fn settings(&self) -> Rc<Settings> {
+        self.settings.borrow().clone()
     }
 
     /// Whether it has one endpoint only.

@@ -63,7 +63,7 @@ fn admit(worker: &Rc<Worker>, stream: Stream, peer: SocketAddr, index: usize) {
     let snapshot = worker.core.snapshot();
     let plan = &snapshot.listeners[index];
     let down = Downstream::new(stream, peer, index, plan, &worker.core);
-    conn::start(worker.core.clone(), down);
+    conn::start(worker.core.clone(), Box::new(down));
 }
 
 /// With the last descriptor given up a connection can be taken and closed, so that its client need

@@ -11,7 +11,7 @@ use crate::proxy::{Downstream, Exchange, Next, refuse, serve};
 use crate::state::Core;
 
 /// Starts to serve a connection, in a task that survives its panics.
-pub(super) fn start(core: Rc<Core>, down: Downstream) {
+pub(super) fn start(core: Rc<Core>, down: Box<Downstream>) {
     spawn(async move {
         match catch_panic(run(&core, down)).await {
             Some(Left::Idle(down)) => park(core, down),
@@ -26,7 +26,7 @@ pub(super) fn start(core: Rc<Core>, down: Downstream) {
 
 /// Lets an idle connection wait for its next request in a task of its own, which is a fraction of
 /// the size of one that serves and holds no buffer.
-fn park(core: Rc<Core>, down: Downstream) {
+fn park(core: Rc<Core>, down: Box<Downstream>) {
     spawn(async move {
         // Whatever ended the wait shows in the read that follows.
         let _ = down.stream.readable().await;
@@ -39,29 +39,29 @@ pub enum Left {
     /// Nothing: it has been closed.
     Ended,
     /// It waits for its next request.
-    Idle(Downstream),
+    Idle(Box<Downstream>),
 }
 
 /// Serves requests until the connection ends or has been idle for a while.
-pub async fn run(core: &Rc<Core>, down: Downstream) -> Left {
-    let mut behind = Buf::empty();
+pub async fn run(core: &Rc<Core>, mut down: Box<Downstream>) -> Left {
     loop {
-        if behind.is_empty() {
-            match next_bytes(core, &down, behind).await {
-                Some(bytes) if !bytes.is_empty() => behind = bytes,
+        if down.behind.is_empty() {
+            let spare = std::mem::take(&mut down.behind);
+            match next_bytes(core, &down, spare).await {
+                Some(bytes) if !bytes.is_empty() => down.behind = bytes,
                 Some(_) => return Left::Idle(down),
                 None => return Left::Ended,
             }
         }
         let mut exchange = Exchange::take();
-        exchange.context.request.bytes = std::mem::take(&mut behind);
+        exchange.context.request.bytes = std::mem::take(&mut down.behind);
         let next = match read_head(core, &down, &mut exchange).await {
             Ok(()) => serve(&mut exchange, &down, core).await,
             Err(NoHead::Closed) => return Left::Ended,
             Err(NoHead::Refused(kind)) => Box::pin(refuse(&mut exchange, &down, core, kind)).await,
         };
         match next {
-            Next::KeepAlive => behind = exchange.take_behind(),
+            Next::KeepAlive => down.behind = exchange.take_behind(),
             Next::Close => {
                 drop(exchange);
                 Box::pin(down.close()).await;
@@ -118,7 +118,7 @@ async fn next_bytes(core: &Core, down: &Downstream, spare: Buf) -> Option<Buf> {
 mod tests {
     use super::*;
 
-    fn size<F>(_: impl Fn(&'static Rc<Core>, Downstream) -> F) -> usize {
+    fn size<F>(_: impl Fn(&'static Rc<Core>, Box<Downstream>) -> F) -> usize {
         std::mem::size_of::<F>()
     }
 
