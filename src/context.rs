@@ -86,6 +86,7 @@ impl RequestContext {
         self.facts = RequestFacts::default();
         let normalised = std::mem::take(&mut self.target.normalised);
         self.target = TargetFacts { normalised, ..TargetFacts::default() };
+        self.request_id = RequestId::default();
     }
 }
 

@@ -4,6 +4,7 @@
 //! control thread assigns from identity, so that the same id keeps its state over a reload.
 
 use std::cell::{Cell, RefCell};
+use std::io::Write;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -155,10 +156,11 @@ impl Core {
     }
 
     fn refresh_date(&self, now_ms: u64) {
-        let text = httpdate::fmt_http_date(SystemTime::now());
-        if let Ok(date) = text.into_bytes().try_into() {
-            self.date.set(date);
-        }
+        let mut date = [0; 29];
+        // Into an array: a sweep is no reason to allocate either.
+        write!(&mut date[..], "{}", httpdate::HttpDate::from(SystemTime::now()))
+            .expect("a date takes 29 bytes");
+        self.date.set(date);
         self.date_at_ms.set(now_ms);
     }
 }

@@ -43,3 +43,22 @@ fn chunked() {
 fn target() {
     replay("target", harness::target);
 }
+
+#[test]
+fn connection() {
+    replay("connection", harness::connection);
+}
+
+/// The seeds of `connection` are the scripts of tests/sim.
+#[test]
+fn every_script_is_a_seed() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/connection");
+    for script in harness::sim::scripts::all() {
+        let name = script.name.to_lowercase().replace([',', ' ', '/'], "-").replace("--", "-");
+        let seed = harness::connection::write(&script.steps);
+        if std::env::var_os("RINGWAY_WRITE_SEEDS").is_some() {
+            fs::write(folder.join(&name), &seed).expect("written");
+        }
+        assert_eq!(fs::read(folder.join(&name)).ok(), Some(seed), "{name}");
+    }
+}

@@ -6,6 +6,7 @@
 //! accept.
 
 pub mod chunked;
+pub mod connection;
 pub mod framing;
 pub mod head;
 pub mod target;
@@ -13,7 +14,12 @@ pub mod target;
 #[path = "../../tests/reference/mod.rs"]
 pub mod reference;
 
+#[path = "../../tests/sim/mod.rs"]
+pub mod sim;
+
 pub use chunked::chunked;
+#[allow(unused_imports, reason = "tests that include this file use a part of it")]
+pub use connection::connection;
 pub use framing::framing;
 pub use head::{request_head, response_head};
 pub use target::target;

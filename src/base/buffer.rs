@@ -37,6 +37,11 @@ impl Buf {
         Buf::take(|pool| &mut pool.body, BODY_BUFFER_BYTES)
     }
 
+    /// Body buffers of this core that are in use.
+    pub fn bodies_in_use() -> usize {
+        POOL.try_with(|pool| pool.borrow().bodies_used).unwrap_or(0)
+    }
+
     /// A buffer outside the pool.
     pub fn with_capacity(bytes: usize) -> Buf {
         Buf { bytes: Vec::with_capacity(bytes), start: 0 }

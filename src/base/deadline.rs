@@ -91,6 +91,11 @@ impl<T> Deadlines<T> {
         Deadline { owner: self.clone(), index }
     }
 
+    /// Slots that are taken.
+    pub fn in_use(&self) -> usize {
+        self.slots.borrow().len() - self.free.borrow().len()
+    }
+
     /// The time of the last sweep.
     pub fn now_ms(&self) -> u64 {
         self.now_ms.get()

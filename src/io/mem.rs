@@ -24,7 +24,7 @@ pub struct Faults {
     pub read_max: Cell<usize>,
     /// Most bytes that one write takes; 0 is no bound.
     pub write_max: Cell<usize>,
-    /// Operations until one fails as if the peer had reset the connection; 0 is never.
+    /// Operations until the peer resets the connection, 1 being the next; 0 is never.
     pub fail_in: Cell<usize>,
 }
 
@@ -104,10 +104,11 @@ impl End {
 
     /// A reset in both directions.
     pub fn reset(&self) {
-        self.outgoing.reset.set(true);
-        self.incoming.reset.set(true);
-        self.outgoing.wake();
-        self.incoming.wake();
+        for pipe in [&self.outgoing, &self.incoming] {
+            pipe.reset.set(true);
+            pipe.wake();
+            wake(&pipe.room);
+        }
     }
 
     /// Shuts a direction down.
@@ -145,8 +146,8 @@ impl End {
         mut buf: Buf,
         cancel: Option<&Cancel>,
     ) -> (io::Result<usize>, Buf) {
-        if let Err(error) = self.faults.count() {
-            return (Err(error), buf);
+        if self.faults.strikes() {
+            self.reset();
         }
         let result = std::future::poll_fn(|context| {
             let mut bytes = self.incoming.bytes.borrow_mut();
@@ -174,8 +175,8 @@ impl End {
     }
 
     pub(super) async fn write(&self, buf: Buf) -> (io::Result<usize>, Buf) {
-        if let Err(error) = self.faults.count() {
-            return (Err(error), buf);
+        if self.faults.strikes() {
+            self.reset();
         }
         let result = std::future::poll_fn(|context| {
             if self.outgoing.reset.get() || self.outgoing.ended.get() {
@@ -213,6 +214,7 @@ impl Closer {
         if how != Shutdown::Write {
             self.incoming.ended.set(true);
             self.incoming.wake();
+            wake(&self.incoming.room);
         }
     }
 }
@@ -224,13 +226,14 @@ impl Pipe {
 }
 
 impl Faults {
-    fn count(&self) -> io::Result<()> {
+    /// Counts an operation; true where the peer resets the connection at it.
+    fn strikes(&self) -> bool {
         match self.fail_in.get() {
-            0 => Ok(()),
-            1 => Err(io::ErrorKind::ConnectionReset.into()),
+            0 => false,
+            1 => true,
             left => {
                 self.fail_in.set(left - 1);
-                Ok(())
+                false
             }
         }
     }

@@ -241,9 +241,7 @@ async fn relay_body(answer: &mut Answer, job: &Job<'_>) -> Result<bool, ErrorKin
         // Events that trickle in do not hold a buffer between two of them.
         slow = job.down.timer.waited_ms() >= SWEEP_MS;
         match result {
-            Ok(0) if matches!(body, Body::UntilClose) && job.down.timer.expired().is_none() => {
-                return Ok(true);
-            }
+            Ok(0) if matches!(body, Body::UntilClose) && !job.was_cut() => return Ok(true),
             Ok(0) | Err(_) => return Err(ErrorKind::ResponseIncomplete),
             Ok(_) => {}
         }

@@ -22,14 +22,10 @@ pub(super) async fn run(
     first.extend(&job.context.request.rest()[..upload.relay]);
     let Upload { body, behind, bytes, cancel, .. } = upload;
     let cancel: &Cancel = cancel;
-    let mut pump = Pump {
-        body,
-        behind,
-        bytes,
-        cancel,
-        timer: Timer::new(&job.core.deadlines, job.down.target(Some(job.stream().handle()))),
-        job,
-    };
+    let timer = job.upload.get_or_init(|| {
+        Timer::new(&job.core.deadlines, job.down.target(Some(job.stream().handle())))
+    });
+    let mut pump = Pump { body, behind, bytes, cancel, timer, job };
     let sending = async {
         let sent = pump.run(first).await;
         if sent.is_err() {
@@ -59,7 +55,7 @@ struct Pump<'a> {
     behind: &'a mut Buf,
     bytes: &'a mut u64,
     cancel: &'a Cancel,
-    timer: Timer,
+    timer: &'a Timer,
     job: &'a Job<'a>,
 }
 
@@ -67,7 +63,7 @@ impl Pump<'_> {
     /// Passes the body on until it is whole, the answer is over, or the upstream takes no more.
     ///
     /// # Errors
-    /// What the client did wrong.
+    /// What the client did wrong, or that the upstream took too long.
     async fn run(&mut self, first: Buf) -> Result<(), ErrorKind> {
         let mut whole = false;
         let mut taken = self.send(first).await;
@@ -77,6 +73,9 @@ impl Pump<'_> {
             taken = self.send(buf).await;
             // Only a body that was sent to its end is whole.
             whole = done && taken.is_some();
+        }
+        if self.timer.expired() == Some(Wait::UpstreamWrite) {
+            return Err(ErrorKind::UpstreamWriteTimeout);
         }
         self.job.request_done.set(whole);
         self.timer.disarm();

@@ -1,6 +1,6 @@
 //! Forwarding: an endpoint, a connection, the request there and the answer back.
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
 
 use super::answer;
@@ -39,10 +39,14 @@ pub(super) struct Job<'a> {
     pub lease: &'a Lease,
     /// Bounds the whole request, where the route asks for it (B9).
     pub total: Option<&'a Timer>,
+    /// Bounds the upload, where the body did not come with the head.
+    pub upload: OnceCell<Timer>,
     /// Whether the request has been sent to its end.
     pub request_done: Cell<bool>,
     /// Whether the answer is over.
     pub answer_done: Cell<bool>,
+    /// Whether the upstream's connection was shut down from here.
+    pub stopped: Cell<bool>,
 }
 
 impl<'a> std::ops::Deref for Job<'a> {
@@ -139,8 +143,10 @@ async fn attempt(
         settings,
         lease: attached.lease(),
         total,
+        upload: OnceCell::new(),
         request_done: Cell::new(upload.whole),
         answer_done: Cell::new(false),
+        stopped: Cell::new(false),
     };
     context.request.failpoint("pool");
     encode(&mut answer.scratch, &job);
@@ -163,7 +169,7 @@ async fn attempt(
         Ok(relayed) => relayed,
         Err(kind) => return Err(job.reason(kind)),
     };
-    if relayed.reusable && job.request_done.get() {
+    if relayed.reusable && job.request_done.get() && !job.was_cut() {
         attached.release(place.core.now_ms(), settings.idle_connections_max);
     }
     Ok(if relayed.close { Next::Close } else { Next::KeepAlive })
@@ -237,7 +243,18 @@ impl Job<'_> {
 
     /// Stops both directions of the upstream's connection.
     pub(super) fn stop_upstream(&self) {
+        self.stopped.set(true);
         self.stream().shutdown(Shutdown::Both);
+    }
+
+    /// Whether the end of the upstream's connection, if one was seen, was made here: by a failed
+    /// upload or by a deadline.
+    pub(super) fn was_cut(&self) -> bool {
+        let expired = |timer: &Timer| timer.expired().is_some();
+        self.stopped.get()
+            || expired(&self.down.timer)
+            || self.total.is_some_and(expired)
+            || self.upload.get().is_some_and(expired)
     }
 
     /// What an error really was: a deadline that ended the wait, or what it looked like.

@@ -23,6 +23,11 @@ impl RoundRobin {
         RoundRobin { entries, total }
     }
 
+    /// Whether it is one over endpoints with these weights.
+    pub fn has_weights(&self, weights: impl Iterator<Item = u32>) -> bool {
+        self.entries.iter().map(|entry| entry.weight).eq(weights.map(i64::from))
+    }
+
     /// The next endpoint among those that `usable` lets through; weight 0 is never chosen.
     pub fn pick(&mut self, usable: impl Fn(usize) -> bool) -> Option<usize> {
         if let [only] = self.entries.as_slice() {

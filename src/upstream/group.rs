@@ -85,10 +85,9 @@ impl Upstream {
             let before = self.endpoints.borrow();
             before.len() == endpoints.len()
                 && before.iter().zip(&endpoints).all(|(a, b)| Rc::ptr_eq(a, b))
-                && before.iter().zip(&plan.endpoints).all(|(a, b)| a.plan.weight == b.weight)
         };
-        if !same {
-            let weights = plan.endpoints.iter().map(|endpoint| endpoint.weight);
+        let weights = plan.endpoints.iter().map(|endpoint| endpoint.weight);
+        if !same || !self.balance.borrow().has_weights(weights.clone()) {
             self.balance.replace(RoundRobin::new(weights));
         }
         self.in_flight_max.set(plan.in_flight_max.div_ceil(workers));
@@ -198,5 +197,47 @@ impl Drop for Permit {
         let taken = self.0.in_flight.get();
         assert!(taken > 0, "a permit was taken");
         self.0.in_flight.set(taken - 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::upstream::UpstreamId;
+
+    fn plan(weights: &[u32]) -> UpstreamPlan {
+        let endpoint = |(index, weight): (usize, &u32)| EndpointPlan {
+            id: EndpointId(index as u32),
+            address: EndpointAddress::Unix("/nowhere".into()),
+            authority: "unix:/nowhere".into(),
+            weight: *weight,
+            zone: None,
+        };
+        UpstreamPlan {
+            id: UpstreamId(0),
+            name: "app".into(),
+            endpoints: weights.iter().enumerate().map(endpoint).collect(),
+            connect_timeout_ms: 1,
+            response_timeout_ms: 1,
+            body_timeout_ms: 1,
+            idle_timeout_ms: 1,
+            tunnel_timeout_ms: 1,
+            in_flight_max: 0,
+            idle_connections_max: 1,
+        }
+    }
+
+    #[test]
+    fn weights_that_come_back_count_again() {
+        let counters = Arc::new(WorkerCounters::default());
+        let first = plan(&[1, 1]);
+        let endpoint = |plan: &EndpointPlan| Endpoint::new(plan.clone(), counters.clone());
+        let endpoints: Vec<_> = first.endpoints.iter().map(endpoint).collect();
+        let upstream = Upstream::new(&first);
+        for (weights, share) in [([1, 1], 2), ([1, 3], 3), ([1, 1], 2)] {
+            upstream.apply(&plan(&weights), endpoints.clone(), 1);
+            let picks = (0..4).map(|_| upstream.pick(None).expect("both are reachable").id);
+            assert_eq!(picks.filter(|id| *id == EndpointId(1)).count(), share, "{weights:?}");
+        }
     }
 }

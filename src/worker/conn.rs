@@ -10,28 +10,43 @@ use crate::limits::DRAIN_IDLE_MS;
 use crate::proxy::{Downstream, Exchange, Next, refuse, serve};
 use crate::state::Core;
 
-/// Starts to serve a connection, in a task that survives its panics.
+/// Starts to serve a connection.
 pub(super) fn start(core: Rc<Core>, down: Box<Downstream>) {
-    spawn(async move {
-        match catch_panic(run(&core, down)).await {
-            Some(Left::Idle(down)) => park(core, down),
-            Some(Left::Ended) => {}
-            None => {
-                core.counters.panics.increment();
-                tracing::error!("a panic ended a connection; the others go on");
-            }
-        }
-    });
+    spawn(task(core, down));
+}
+
+async fn task(core: Rc<Core>, down: Box<Downstream>) {
+    if let Some(idle) = busy(&core, down).await {
+        park(core, idle);
+    }
 }
 
 /// Lets an idle connection wait for its next request in a task of its own, which is a fraction of
 /// the size of one that serves and holds no buffer.
 fn park(core: Rc<Core>, down: Box<Downstream>) {
     spawn(async move {
-        // Whatever ended the wait shows in the read that follows.
-        let _ = down.stream.readable().await;
-        start(core, down);
+        start(core, parked(down).await);
     });
+}
+
+/// Serves a connection until it ends or is to be parked, and survives its panics.
+pub async fn busy(core: &Rc<Core>, down: Box<Downstream>) -> Option<Box<Downstream>> {
+    match catch_panic(run(core, down)).await {
+        Some(Left::Idle(down)) => Some(down),
+        Some(Left::Ended) => None,
+        None => {
+            core.counters.panics.increment();
+            tracing::error!("a panic ended a connection; the others go on");
+            None
+        }
+    }
+}
+
+/// Waits until an idle connection has something to read.
+pub async fn parked(down: Box<Downstream>) -> Box<Downstream> {
+    // Whatever ended the wait shows in the read that follows.
+    let _ = down.stream.readable().await;
+    down
 }
 
 /// What is left of a connection when its task ends.
@@ -118,14 +133,15 @@ async fn next_bytes(core: &Core, down: &Downstream, spare: Buf) -> Option<Buf> {
 mod tests {
     use super::*;
 
-    fn size<F>(_: impl Fn(&'static Rc<Core>, Box<Downstream>) -> F) -> usize {
+    fn size<C, F>(_: impl Fn(C, Box<Downstream>) -> F) -> usize {
         std::mem::size_of::<F>()
     }
 
     /// Design: an idle connection is one heap block as large as the largest state of this future.
     #[test]
     fn the_connection_future_stays_below_a_kibibyte() {
-        let bytes = size(run);
-        assert!(bytes < 1024, "{bytes} bytes");
+        let (connection, task) =
+            (size(|core: &'static Rc<Core>, down| run(core, down)), size(task));
+        assert!(connection < 1024 && task < 1024, "{connection} bytes, {task} as a task");
     }
 }

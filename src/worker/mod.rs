@@ -9,6 +9,13 @@ mod sweeper;
 
 pub use inbox::{Inbox, InboxSender, Message, Report};
 
+/// A connection and the sweep without their runtime: tests/sim and fuzz/ poll the one over streams
+/// in memory and call the other with a time of their own.
+pub mod simulation {
+    pub use super::conn::{busy, parked};
+    pub use super::sweeper::sweep;
+}
+
 use std::cell::{Cell, RefCell};
 use std::net::TcpListener;
 use std::rc::Rc;

@@ -8,6 +8,10 @@ use crate::io::{Handle, Wait, sleep_ms};
 use crate::limits::{DRAIN_IDLE_MS, SWEEP_MS};
 use crate::state::Core;
 
+/// What has waited for a whole sweep at least: a wait is as old as the sweep before it, so that one
+/// that has just begun looks a sweep old at the next.
+const LONG_MS: u64 = 2 * SWEEP_MS;
+
 /// Starts the sweeps of a core.
 pub(super) fn start(worker: &Rc<Worker>) {
     service(worker, "sweep", run(worker.core.clone()));
@@ -18,17 +22,25 @@ async fn run(core: Rc<Core>) {
     loop {
         sleep_ms(core.deadlines.pause_ms()).await;
         let now_ms = core.clock_ms();
-        expire(&core, now_ms);
-        if now_ms >= coarse_ms + SWEEP_MS {
+        let coarse = now_ms >= coarse_ms + SWEEP_MS;
+        if coarse {
             coarse_ms = now_ms;
-            give_up_on_gone_clients(&core);
-            core.sweep(now_ms);
         }
+        sweep(&core, now_ms, coarse);
+    }
+}
+
+/// One sweep; a coarse one looks at clients and pools too.
+pub fn sweep(core: &Core, now_ms: u64, coarse: bool) {
+    expire(core, now_ms);
+    if coarse {
+        give_up_on_gone_clients(core);
+        core.sweep(now_ms);
     }
 }
 
 /// Ends the waits whose time has passed, and takes the buffers of connections that are idle.
-pub fn expire(core: &Core, now_ms: u64) {
+fn expire(core: &Core, now_ms: u64) {
     let fine = core.snapshot().fine_timeouts;
     let draining = core.draining.get();
     core.deadlines.sweep(now_ms, fine, |armed| {
@@ -45,7 +57,7 @@ pub fn expire(core: &Core, now_ms: u64) {
         }
         if let Some(read) = &armed.target.idle_read
             && wait == Wait::Idle
-            && armed.since_ms >= SWEEP_MS
+            && armed.since_ms >= LONG_MS
         {
             read.cancel();
         }
@@ -57,7 +69,7 @@ pub fn expire(core: &Core, now_ms: u64) {
 fn give_up_on_gone_clients(core: &Core) {
     let mut watched: Vec<Handle> = Vec::new();
     let waits_long = |wait: u8, since_ms: u64| {
-        since_ms >= SWEEP_MS && Wait::of(wait).is_some_and(Wait::watches_client)
+        since_ms >= LONG_MS && Wait::of(wait).is_some_and(Wait::watches_client)
     };
     core.deadlines.visit(|armed| {
         if waits_long(armed.wait, armed.since_ms) {
