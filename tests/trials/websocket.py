@@ -1,0 +1,71 @@
+"""Autobahn's WebSocket cases: through the proxy each has the verdict that it has without it."""
+
+import functools
+import json
+import shutil
+import subprocess
+import sys
+
+from harness import HERE, PLACE, Proxy, check, origin
+
+VENV = PLACE / "venv"
+REQUIREMENTS = HERE / "requirements.txt"
+AT_ONCE = 4
+SUITE_S_MAX = 400
+
+
+def trial(driver):
+    direct = direct_verdicts()
+    with origin("ws_origin.py", tools() / "bin" / "python") as origin_port:
+        with Proxy(driver, origin_port) as proxy:
+            proxied = verdicts(proxy.port, driver)
+            status = proxy.status()
+    differ = [
+        f"{case}: {direct.get(case)} directly, {proxied.get(case)} proxied"
+        for case in sorted(direct.keys() | proxied.keys())
+        if direct.get(case) != proxied.get(case)
+    ]
+    check(not differ, f"{len(differ)} verdicts differ: {'; '.join(differ[:10])}")
+    check(status["tunnels"] == 0 and status["panics"] == 0, f"status: {status}")
+    good = sum(verdict[0] in ("OK", "NON-STRICT", "INFORMATIONAL") for verdict in direct.values())
+    return f"{len(direct)} cases with the same verdict, {good} of them conforming"
+
+
+@functools.cache
+def tools():
+    """The tools in an environment of their own, made once for each list of them."""
+    wanted = REQUIREMENTS.read_text()
+    stamp = VENV / "installed.txt"
+    if not stamp.exists() or stamp.read_text() != wanted:
+        shutil.rmtree(VENV, ignore_errors=True)
+        subprocess.run([sys.executable, "-m", "venv", str(VENV)], check=True)
+        pip = [str(VENV / "bin" / "pip"), "install", "--quiet", "--disable-pip-version-check"]
+        subprocess.run([*pip, "-r", str(REQUIREMENTS)], check=True)
+        stamp.write_text(wanted)
+    return VENV
+
+
+@functools.cache
+def direct_verdicts():
+    with origin("ws_origin.py", tools() / "bin" / "python") as origin_port:
+        return verdicts(origin_port, "direct")
+
+
+def verdicts(port, name):
+    """The verdict of each case: behaviour, and behaviour at the close."""
+    place = PLACE / f"websocket-{name}"
+    shutil.rmtree(place, ignore_errors=True)
+    command = [
+        str(tools() / "bin" / "kosoku"), "-p", str(AT_ONCE), "-o", str(place),
+        f"ws://127.0.0.1:{port}",
+    ]  # fmt: skip
+    # Cases that the origin itself fails make its exit code; they are compared like the others.
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SUITE_S_MAX)
+    index = place / "index.json"
+    check(index.exists(), f"no report of the {name} run: {done.stderr[-2000:]}")
+    agents = json.loads(index.read_text())
+    return {
+        case: (verdict["behavior"], verdict["behaviorClose"])
+        for cases in agents.values()
+        for case, verdict in cases.items()
+    }

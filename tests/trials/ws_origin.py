@@ -1,0 +1,23 @@
+"""A WebSocket origin that echoes: messages up to 32 MiB, permessage-deflate."""
+
+import asyncio
+import sys
+
+from websockets.asyncio.server import serve
+
+MESSAGE_BYTES_MAX = 32 * 1024 * 1024
+
+
+async def echo(connection):
+    async for message in connection:
+        await connection.send(message)
+
+
+async def main(port):
+    options = {"max_size": MESSAGE_BYTES_MAX, "ping_interval": None, "open_timeout": 60}
+    async with serve(echo, "127.0.0.1", port, **options) as server:
+        print("ready", flush=True)
+        await server.serve_forever()
+
+
+asyncio.run(main(int(sys.argv[1])))
