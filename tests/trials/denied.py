@@ -9,7 +9,7 @@ import os
 import struct
 import sys
 
-NUMBERS = {"io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427}
+NUMBERS = {"io_uring_setup": 425, "io_uring_enter": 426}
 PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 38, 22, 2
 # Classic BPF: load a word of seccomp_data, jump if equal, return.
 LOAD, JUMP_EQUAL, RETURN = 0x20, 0x15, 0x06

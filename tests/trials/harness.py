@@ -48,10 +48,10 @@ def free_port():
 
 
 @contextlib.contextmanager
-def origin(script="origin.py", python=sys.executable):
+def origin(script="origin.py", python=sys.executable, launcher=()):
     """An origin on a port of its own."""
     port = free_port()
-    command = [str(python), str(HERE / script), str(port)]
+    command = [*launcher, str(python), str(HERE / script), str(port)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         check(process.stdout.readline() == "ready\n", f"{script} did not start")
@@ -64,14 +64,15 @@ def origin(script="origin.py", python=sys.executable):
 class Proxy:
     """A running proxy in front of one origin; killed at the end of a `with` block."""
 
-    def __init__(self, driver, origin_port, workers=1, timeouts="", drain="30s", launcher=()):
+    def __init__(self, driver, origin_port, workers=1, timeouts="", drain="30s",
+                 launcher=(), attacked_port=None):
         self.driver = driver
         self.launcher = list(launcher)
         self.port, self.admin_port = free_port(), free_port()
         PLACE.mkdir(parents=True, exist_ok=True)
         self.config = PLACE / f"{os.getpid()}-{self.port}.toml"
         self.log_path = self.config.with_suffix(".log")
-        self.config.write_text(
+        text = (
             f'[runtime]\nworkers = {workers}\ndriver = "{driver}"\ndrain = "{drain}"\n'
             f'[admin]\nlisten = "127.0.0.1:{self.admin_port}"\n'
             f'[listener.public]\naddress = "127.0.0.1:{self.port}"\ntimeouts = {{ {timeouts} }}\n'
@@ -79,6 +80,13 @@ class Proxy:
             'timeouts = { response = "60s" }\n'
             '[[route]]\nid = "all"\nprefix = "/"\nupstream = "main"\n'
         )
+        if attacked_port is not None:
+            text += (
+                f'[upstream.attacked]\nendpoints = [{{ address = "127.0.0.1:{attacked_port}" }}]\n'
+                '[[route]]\nid = "attacked"\nprefix = "/attacked/"\nskip_segments = 1\n'
+                'upstream = "attacked"\n'
+            )
+        self.config.write_text(text)
         self.process = None
 
     def start(self):

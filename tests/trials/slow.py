@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import os
 import subprocess
 import threading
 import time
@@ -14,8 +15,8 @@ ATTACK_S = 14
 REQUESTS = 10_000
 CONNECTIONS = 16
 P999_MS_MAX = 50
-MEMORY_MIB_MAX = 64
-TRIES = 3
+# A thousand exchanges of four 16 KiB buffers, the large buffers of `limits.rs`, and the process.
+MEMORY_MIB_MAX = 128
 TIMEOUTS = 'head = "5s", body = "5s", write = "5s"'
 
 
@@ -32,14 +33,19 @@ def read(driver):
 
 
 def trial(driver, attack, path):
-    """A control group, straight to the origin, tells a busy machine from a slow proxy: where it is
-    slow itself, the trial is made again."""
-    for tries in range(1, TRIES + 1):
-        with origin() as attacked, origin() as control:
-            with Proxy(driver, attacked, timeouts=TIMEOUTS) as proxy:
-                seen = attempt(proxy, attack, path, control)
+    """The attack has an origin of its own: it is the proxy that is measured. Work that others do on
+    the machine is kept out of a second measurement, by real-time priority of the proxy and of the
+    other clients and their origin."""
+    for launcher in ([], ["chrt", "-r", "1"]):
+        if launcher and not real_time(True):
+            launcher = []
+        try:
+            seen = attempt(driver, attack, path, launcher)
+        finally:
+            real_time(False)
         detail = (
-            f"{REQUESTS} others: p50 {seen['p50']:.1f}, p99.9 {seen['p999']:.1f} ms "
+            f"{REQUESTS} others{' at real-time priority' if launcher else ''}: "
+            f"p50 {seen['p50']:.1f}, p99.9 {seen['p999']:.1f} ms "
             f"(straight to an origin {seen['control']:.1f}); slow clients held: {seen['held']}, "
             f"RssAnon at most {seen['memory']:.1f} MiB"
         )
@@ -48,14 +54,34 @@ def trial(driver, attack, path):
         check(seen["memory"] <= MEMORY_MIB_MAX, detail)
         if seen["p999"] < P999_MS_MAX:
             return detail
-        check(seen["control"] >= P999_MS_MAX / 2, detail)
-    raise Failed(f"the machine is too busy, {TRIES} times: {detail}")
+    raise Failed(detail)
 
 
-def attempt(proxy, attack, path, control):
+def real_time(on):
+    """Sets or ends this process's real-time priority, not that of what it starts."""
+    policy = os.SCHED_RR | os.SCHED_RESET_ON_FORK if on else os.SCHED_OTHER
+    try:
+        os.sched_setscheduler(0, policy, os.sched_param(1 if on else 0))
+    except PermissionError:
+        return False
+    return True
+
+
+def attempt(driver, attack, path, launcher):
+    with (
+        origin() as attacked,
+        origin(launcher=launcher) as served,
+        origin(launcher=launcher) as control,
+    ):
+        options = {"timeouts": TIMEOUTS, "attacked_port": attacked, "launcher": launcher}
+        with Proxy(driver, served, **options) as proxy:
+            return measure(proxy, attack, path, control)
+
+
+def measure(proxy, attack, path, control):
     command = [
         tool("slowhttptest"), *attack, "-c", str(SLOW_CLIENTS), "-r", "500", "-i", "2",
-        "-l", str(ATTACK_S), "-v", "0", "-u", f"http://127.0.0.1:{proxy.port}{path}",
+        "-l", str(ATTACK_S), "-v", "0", "-u", f"http://127.0.0.1:{proxy.port}/attacked{path}",
     ]  # fmt: skip
     with open(PLACE / "slowhttptest.log", "w") as log:
         slow = subprocess.Popen(command, stdout=log, stderr=log)
