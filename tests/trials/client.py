@@ -1,6 +1,7 @@
 """A raw HTTP/1.1 client on asyncio: no connection pool that could hide a lost request."""
 
 import asyncio
+import select
 import time
 
 GET = b"GET /small HTTP/1.1\r\nHost: trial\r\n\r\n"
@@ -34,14 +35,23 @@ class Connection(asyncio.Protocol):
 
     async def get(self):
         """Sends a request; the status of the whole answer and the seconds it took."""
-        self.answer = asyncio.get_running_loop().create_future()
-        self.inbox = b""
         if not self.open:
             raise Ended(False)
+        self.answer = asyncio.get_running_loop().create_future()
+        self.inbox = b""
         began = time.perf_counter()
         self.transport.write(GET)
         status = await self.answer
         return status, time.perf_counter() - began
+
+    def alive(self):
+        """Whether the proxy has not closed it yet: also what the event loop has yet to see counts,
+        as every careful client looks before it sends on a connection that was idle."""
+        if not self.open:
+            return False
+        look = select.poll()
+        look.register(self.transport.get_extra_info("socket").fileno(), select.POLLIN)
+        return not look.poll(0)
 
     def data_received(self, data):
         self.inbox += data

@@ -101,7 +101,7 @@ async def requests(connection, counts, pause, limit=None):
         seconds = pause() if answered else 0
         if seconds:
             await asyncio.sleep(seconds)
-        if answered and not connection.open:
+        if answered and not connection.alive():
             counts["closed when idle"] += 1
             return
         try:
