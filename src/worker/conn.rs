@@ -5,7 +5,7 @@ use std::rc::Rc;
 use crate::base::buffer::Buf;
 use crate::http1::conn::{NoHead, read_request_head};
 use crate::io::runtime::catch_panic;
-use crate::io::{Cancel, Wait, spawn};
+use crate::io::{Cancel, Peek, Shutdown, Stream, Wait, spawn};
 use crate::limits::DRAIN_IDLE_MS;
 use crate::proxy::{Downstream, Exchange, Next, refuse, serve};
 use crate::state::Core;
@@ -117,6 +117,7 @@ async fn next_bytes(core: &Core, down: &Downstream, spare: Buf) -> Option<Buf> {
     }
     let mut buf = if spare.capacity() > 0 { spare } else { Buf::for_head() };
     buf.compact();
+    let parked_too_long = down.timer.expired().is_some();
     down.timer.arm(Wait::Idle, idle_ms);
     let (result, back) = down.stream.read_cancelable(buf, &down.idle_read).await;
     match result {
@@ -125,16 +126,61 @@ async fn next_bytes(core: &Core, down: &Downstream, spare: Buf) -> Option<Buf> {
             down.timer.arm(Wait::Parked, idle_ms.saturating_sub(down.timer.waited_ms()));
             Some(Buf::empty())
         }
+        Ok(_) if parked_too_long || down.timer.expired().is_some() => {
+            Box::pin(last_look(&down.stream, back)).await
+        }
+        _ => None,
+    }
+}
+
+/// The sweep has ended an idle connection's wait. What has come since is served all the same, and
+/// else the end is told at once: not even a busy core makes more requests cross it on the wire than
+/// must (RFC 9112 section 9.5).
+async fn last_look(stream: &Stream, buf: Buf) -> Option<Buf> {
+    if stream.peek() != Peek::Bytes {
+        stream.shutdown(Shutdown::Both);
+        return None;
+    }
+    match stream.read(buf).await {
+        (Ok(count), back) if count > 0 => Some(back),
         _ => None,
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+
     use super::*;
+    use crate::io::driver::{DriverChoice, probe};
+    use crate::io::{Listener, runtime::run as run_on};
 
     fn size<C, F>(_: impl Fn(C, Box<Downstream>) -> F) -> usize {
         std::mem::size_of::<F>()
+    }
+
+    /// A drain must not lose it: its first byte has reached an accepted connection.
+    #[test]
+    fn a_request_that_crossed_the_end_of_an_idle_connection_is_served() {
+        for choice in [DriverChoice::Epoll, DriverChoice::Auto] {
+            let report = probe(choice).expect("a driver");
+            let looked = run_on(&report, async {
+                let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
+                socket.set_nonblocking(true).expect("set");
+                let address = socket.local_addr().expect("an address");
+                let listener = Listener::adopt(socket).expect("adopted");
+                let mut client = std::net::TcpStream::connect(address).expect("connected");
+                let (stream, _) = listener.accept().expect("accepts").expect("has one");
+                stream.shutdown(Shutdown::Read);
+                let (ended, buf) = stream.read(Buf::for_head()).await;
+                assert!(matches!(ended, Ok(0)), "as the sweep ends a wait");
+                client.write_all(b"GET / HTTP/1.1\r\n").expect("written");
+                let crossed = last_look(&stream, buf).await;
+                let nothing = last_look(&stream, Buf::for_head()).await;
+                (crossed.map(|buf| buf.len()), nothing.is_none(), client.read(&mut [0]).ok())
+            });
+            assert_eq!(looked.expect("runs"), (Some(16), true, Some(0)), "{report}");
+        }
     }
 
     /// Design: an idle connection is one heap block as large as the largest state of this future.
