@@ -263,13 +263,13 @@ struct Piece {
     is_data: bool,
 }
 
-const _: () = assert!(
-    CHUNK_EXTENSIONS_TOTAL_BYTES_MAX < u16::MAX as usize
-        && CHUNK_EXTENSION_BYTES_MAX < u16::MAX as usize
-        && TRAILER_BYTES_MAX < u16::MAX as usize
-        && TRAILERS_MAX < u16::MAX as usize,
-    "counters are 16 bits and go one above their bound"
-);
+const fn fits(bound: usize) -> bool {
+    bound < u16::MAX as usize
+}
+
+// Counters are 16 bits and go one above their bound.
+const _: () = assert!(fits(CHUNK_EXTENSION_BYTES_MAX) && fits(CHUNK_EXTENSIONS_TOTAL_BYTES_MAX));
+const _: () = assert!(fits(TRAILER_BYTES_MAX) && fits(TRAILERS_MAX) && fits(CHUNK_SIZE_DIGITS_MAX));
 
 /// RFC 9110 section 6.5.1: no trailers for framing, routing, request modifiers, authentication,
 /// response control data or the content's format; nor what a gateway vouches for.
