@@ -10,21 +10,21 @@ use crate::limits::{
     TRAILER_BYTES_MAX, TRAILERS_MAX,
 };
 
-/// Follows one chunked body.
+/// Follows one chunked body. Counters are small, since bodies lie in the futures of connections.
 #[derive(Debug)]
 pub struct ChunkedRelay {
     state: State,
     /// The chunk size so far, then what is left of the chunk.
     remaining: u64,
-    digits: usize,
-    extension_bytes: usize,
-    extensions_total: usize,
-    trailer_bytes: usize,
-    trailers: usize,
+    digits: u16,
+    extension_bytes: u16,
+    extensions_total: u16,
+    trailer_bytes: u16,
+    trailers: u16,
     /// The trailer section without forbidden fields, its last line maybe unfinished.
     tail: Vec<u8>,
     /// Where the last line of `tail` begins.
-    line_start: usize,
+    line_start: u16,
 }
 
 /// What [`ChunkedRelay::step`] made of some bytes.
@@ -173,7 +173,7 @@ impl ChunkedRelay {
             (State::Size, b'\r') if self.digits > 0 => Ok(State::SizeLineFeed),
             (State::Size, b';') if self.digits > 0 => self.count_extension(),
             (State::Size, byte) => match char::from(byte).to_digit(16) {
-                Some(digit) if self.digits < CHUNK_SIZE_DIGITS_MAX => {
+                Some(digit) if usize::from(self.digits) < CHUNK_SIZE_DIGITS_MAX => {
                     self.digits += 1;
                     // As many digits as fit 64 bits: nothing is shifted out.
                     self.remaining = self.remaining << 4 | u64::from(digit);
@@ -199,8 +199,8 @@ impl ChunkedRelay {
     fn count_extension(&mut self) -> Result<State, ChunkError> {
         self.extension_bytes += 1;
         self.extensions_total += 1;
-        if self.extension_bytes > CHUNK_EXTENSION_BYTES_MAX
-            || self.extensions_total > CHUNK_EXTENSIONS_TOTAL_BYTES_MAX
+        if usize::from(self.extension_bytes) > CHUNK_EXTENSION_BYTES_MAX
+            || usize::from(self.extensions_total) > CHUNK_EXTENSIONS_TOTAL_BYTES_MAX
         {
             return Err(ChunkError::ExtensionsTooLarge);
         }
@@ -227,7 +227,9 @@ impl ChunkedRelay {
             return Ok(next);
         }
         self.trailer_bytes += 1;
-        if self.trailers > TRAILERS_MAX || self.trailer_bytes > TRAILER_BYTES_MAX {
+        if usize::from(self.trailers) > TRAILERS_MAX
+            || usize::from(self.trailer_bytes) > TRAILER_BYTES_MAX
+        {
             return Err(ChunkError::TrailersTooLarge);
         }
         self.tail.push(byte);
@@ -239,12 +241,14 @@ impl ChunkedRelay {
 
     /// Drops the line that just ended if its field has no place in a trailer section.
     fn finish_line(&mut self) {
-        let line = &self.tail[self.line_start..];
+        let start = usize::from(self.line_start);
+        let line = &self.tail[start..];
         let name = line.split(|byte| *byte == b':').next().unwrap_or(line);
         if is_forbidden(name) {
-            self.tail.truncate(self.line_start);
+            self.tail.truncate(start);
         }
-        self.line_start = self.tail.len();
+        // At most TRAILER_BYTES_MAX.
+        self.line_start = self.tail.len() as u16;
     }
 }
 
@@ -258,6 +262,14 @@ struct Piece {
     bytes: usize,
     is_data: bool,
 }
+
+const fn fits(bound: usize) -> bool {
+    bound < u16::MAX as usize
+}
+
+// Counters are 16 bits and go one above their bound.
+const _: () = assert!(fits(CHUNK_EXTENSION_BYTES_MAX) && fits(CHUNK_EXTENSIONS_TOTAL_BYTES_MAX));
+const _: () = assert!(fits(TRAILER_BYTES_MAX) && fits(TRAILERS_MAX) && fits(CHUNK_SIZE_DIGITS_MAX));
 
 /// RFC 9110 section 6.5.1: no trailers for framing, routing, request modifiers, authentication,
 /// response control data or the content's format; nor what a gateway vouches for.
@@ -430,6 +442,7 @@ mod tests {
 
     #[test]
     fn bounds_hold_on_both_sides() {
+        assert!(size_of::<ChunkedRelay>() <= 48);
         let size =
             |digits: usize| relay(format!("{}1\r\na\r\n", "0".repeat(digits - 1)).as_bytes(), 9);
         assert!(size(CHUNK_SIZE_DIGITS_MAX).is_ok());
