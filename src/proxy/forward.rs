@@ -66,37 +66,26 @@ pub(super) async fn forward(exchange: &mut Exchange, place: &Place<'_>) -> Resul
     let _permit = upstream.admit()?;
     let total = total_timer(place);
     let mut failed_on = None;
-    let mut tries = 0;
-    loop {
-        tries += 1;
+    for left in (0..TRIES_MAX).rev() {
         let endpoint = upstream.pick(failed_on)?;
-        let settings = upstream.settings();
-        let replayable = exchange.replayable();
-        // After a stale connection its neighbours are no better: a new one.
-        let pooled = match failed_on {
-            None => acquire(&endpoint, place.core.now_ms(), !replayable),
-            Some(_) => None,
+        let attempt = Attempt {
+            place,
+            endpoint: &endpoint,
+            settings: &upstream.settings(),
+            total: total.as_ref(),
+            // After a stale connection its neighbours are no better: a new one.
+            pooled: failed_on.is_none(),
         };
-        let lease = match pooled {
-            Some(lease) => Ok(lease),
-            None => Box::pin(connect(&endpoint, settings.connect_timeout_ms)).await,
-        };
-        let stale = replayable && lease.as_ref().is_ok_and(|lease| lease.reused);
-        let done = match lease {
-            // It passed while nothing was connected that it could have acted on.
-            Ok(_) if has_expired(total.as_ref()) => Err(ErrorKind::TotalTimeout),
-            Ok(lease) => attempt(exchange, place, &settings, total.as_ref(), lease).await,
-            Err(kind) => Err(kind),
-        };
-        match done {
+        match attempt.run(exchange).await {
             Err(_) if has_expired(total.as_ref()) => return Err(ErrorKind::TotalTimeout),
-            Err(kind) if can_retry(kind, tries, exchange, stale, upstream.is_single()) => {
+            Err(failed) if left > 0 && failed.allows_retry(exchange, upstream.is_single()) => {
                 place.core.counters.retries.increment();
                 failed_on = Some(endpoint.id);
             }
-            done => return done,
+            done => return done.map_err(|failed| failed.kind),
         }
     }
+    Err(ErrorKind::NoEndpoint)
 }
 
 fn total_timer(place: &Place<'_>) -> Option<Timer> {
@@ -106,73 +95,99 @@ fn total_timer(place: &Place<'_>) -> Option<Timer> {
     Some(timer)
 }
 
-/// Nothing is tried again once an answer has been begun. An endpoint that cannot be reached is not
-/// tried twice in a row: only another one is.
-fn can_retry(
+/// Why a try ended without an answer.
+struct Failed {
     kind: ErrorKind,
-    tries: usize,
-    exchange: &Exchange,
+    /// Whether the connection may have been stale and the request can be replayed.
     stale: bool,
-    single: bool,
-) -> bool {
-    let safe = match kind.retry() {
-        Retry::No => false,
-        Retry::Stale => stale,
-        Retry::Unsent => !single,
-    };
-    safe && tries < TRIES_MAX && exchange.answer.status == 0
+}
+
+impl Failed {
+    /// Nothing is tried again once an answer has been begun. An endpoint that cannot be reached is
+    /// not tried twice in a row: only another one is.
+    fn allows_retry(&self, exchange: &Exchange, single: bool) -> bool {
+        let safe = match self.kind.retry() {
+            Retry::No => false,
+            Retry::Stale => self.stale,
+            Retry::Unsent => !single,
+        };
+        safe && exchange.answer.status == 0
+    }
 }
 
 fn has_expired(total: Option<&Timer>) -> bool {
     total.is_some_and(|total| total.expired().is_some())
 }
 
-/// One try on one connection.
-async fn attempt(
-    exchange: &mut Exchange,
-    place: &Place<'_>,
-    settings: &Settings,
-    total: Option<&Timer>,
-    lease: Lease,
-) -> Result<Next, ErrorKind> {
-    let Exchange { context, upload, answer, .. } = exchange;
-    let attached = Attached::new(place.down, total, lease);
-    let job = Job {
-        place,
-        context,
-        settings,
-        lease: attached.lease(),
-        total,
-        upload: OnceCell::new(),
-        request_done: Cell::new(upload.whole),
-        answer_done: Cell::new(false),
-        stopped: Cell::new(false),
-    };
-    context.request.failpoint("pool");
-    encode(&mut answer.scratch, &job);
-    let relayed = if upload.whole {
-        let rest = context.request.rest();
-        answer.scratch.extend(&rest[..upload.relay]);
-        answer.scratch.extend(upload.body.tail());
-        match send(&mut answer.scratch, &job).await {
-            Ok(()) => answer::relay(answer, &job).await,
-            Err(kind) => Err(kind),
+/// One try on one endpoint.
+struct Attempt<'a> {
+    place: &'a Place<'a>,
+    endpoint: &'a Rc<Endpoint>,
+    settings: &'a Settings,
+    total: Option<&'a Timer>,
+    pooled: bool,
+}
+
+impl Attempt<'_> {
+    async fn run(&self, exchange: &mut Exchange) -> Result<Next, Failed> {
+        let replayable = exchange.replayable();
+        let mut attached = Attached { lease: None, down: self.place.down, total: self.total };
+        match self.connection(replayable).await {
+            Ok(lease) => attached.attach(lease),
+            Err(kind) => return Err(Failed { kind, stale: false }),
         }
-    } else {
-        Box::pin(duplex::run(upload, answer, &job)).await
-    };
-    let relayed = match relayed {
-        Ok(relayed) if relayed.tunnel => {
-            let tunnel = Box::pin(tunnel::run(upload, answer, &job)).await;
-            return tunnel.map_err(|kind| job.reason(kind));
+        // It passed while nothing was connected that it could have acted on.
+        if has_expired(self.total) {
+            return Err(Failed { kind: ErrorKind::TotalTimeout, stale: false });
         }
-        Ok(relayed) => relayed,
-        Err(kind) => return Err(job.reason(kind)),
-    };
-    if relayed.reusable && job.request_done.get() && !job.was_cut() {
-        attached.release(place.core.now_ms(), settings.idle_connections_max);
+        let stale = replayable && attached.lease().reused;
+        let Exchange { context, upload, answer, .. } = exchange;
+        let job = Job {
+            place: self.place,
+            context,
+            settings: self.settings,
+            lease: attached.lease(),
+            total: self.total,
+            upload: OnceCell::new(),
+            request_done: Cell::new(upload.whole),
+            answer_done: Cell::new(false),
+            stopped: Cell::new(false),
+        };
+        context.request.failpoint("pool");
+        encode(&mut answer.scratch, &job);
+        let relayed = if upload.whole {
+            let rest = context.request.rest();
+            answer.scratch.extend(&rest[..upload.relay]);
+            answer.scratch.extend(upload.body.tail());
+            match send(&mut answer.scratch, &job).await {
+                Ok(()) => answer::relay(answer, &job).await,
+                Err(kind) => Err(kind),
+            }
+        } else {
+            Box::pin(duplex::run(upload, answer, &job)).await
+        };
+        let relayed = match relayed {
+            Ok(relayed) if relayed.tunnel => {
+                let tunnel = Box::pin(tunnel::run(upload, answer, &job)).await;
+                return tunnel.map_err(|kind| Failed { kind: job.reason(kind), stale });
+            }
+            Ok(relayed) => relayed,
+            Err(kind) => return Err(Failed { kind: job.reason(kind), stale }),
+        };
+        if relayed.reusable && job.request_done.get() && !job.was_cut() {
+            attached.release(self.place.core.now_ms(), self.settings.idle_connections_max);
+        }
+        Ok(if relayed.close { Next::Close } else { Next::KeepAlive })
     }
-    Ok(if relayed.close { Next::Close } else { Next::KeepAlive })
+
+    async fn connection(&self, replayable: bool) -> Result<Lease, ErrorKind> {
+        if self.pooled
+            && let Some(lease) = acquire(self.endpoint, self.place.core.now_ms(), !replayable)
+        {
+            return Ok(lease);
+        }
+        Box::pin(connect(self.endpoint, self.settings.connect_timeout_ms)).await
+    }
 }
 
 /// Sends a request that is whole in hand. A failed write is told by the read that follows: an
@@ -280,20 +295,20 @@ struct Attached<'a> {
     total: Option<&'a Timer>,
 }
 
-impl<'a> Attached<'a> {
-    fn new(down: &'a Downstream, total: Option<&'a Timer>, lease: Lease) -> Attached<'a> {
-        down.timer.set_upstream(Some(lease.stream().handle()));
-        if let Some(total) = total {
+impl Attached<'_> {
+    fn attach(&mut self, lease: Lease) {
+        self.down.timer.set_upstream(Some(lease.stream().handle()));
+        if let Some(total) = self.total {
             total.set_upstream(Some(lease.stream().handle()));
         }
-        Attached { lease: Some(lease), down, total }
+        self.lease = Some(lease);
     }
 
     fn lease(&self) -> &Lease {
         self.lease.as_ref().expect("attached until it is released")
     }
 
-    fn release(mut self, now_ms: u64, idle_max: usize) {
+    fn release(&mut self, now_ms: u64, idle_max: usize) {
         self.detach();
         if let Some(lease) = self.lease.take() {
             lease.release(now_ms, idle_max);

@@ -183,11 +183,12 @@ mod tests {
         }
     }
 
-    /// Design: an idle connection is one heap block as large as the largest state of this future.
+    /// A busy connection is one heap block as large as the largest state of this future; the task
+    /// round it catches panics and parks.
     #[test]
     fn the_connection_future_stays_below_a_kibibyte() {
         let (connection, task) =
             (size(|core: &'static Rc<Core>, down| run(core, down)), size(task));
-        assert!(connection < 1024 && task < 1024, "{connection} bytes, {task} as a task");
+        assert!(connection < 1024 && task < 1024 + 128, "{connection} bytes, {task} as a task");
     }
 }
