@@ -252,9 +252,26 @@ impl Proxy {
     }
 }
 
+impl Proxy {
+    /// A killed process writes no coverage: the first signal begins a drain, the second ends it.
+    fn leave_in_order(&mut self) {
+        let pid = Pid::from_child(&self.child);
+        for _ in 0..50 {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                break;
+            }
+            let _ = kill_process(pid, Signal::TERM);
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+}
+
 impl Drop for Proxy {
     fn drop(&mut self) {
         let died = self.child.try_wait().ok().flatten().filter(|_| !self.ended);
+        if std::env::var_os("LLVM_PROFILE_FILE").is_some() && died.is_none() && !self.ended {
+            self.leave_in_order();
+        }
         drop(self.child.kill());
         drop(self.child.wait());
         let log = self.log();
