@@ -16,7 +16,8 @@ pub(super) fn start(core: Rc<Core>, down: Box<Downstream>) {
 }
 
 async fn task(core: Rc<Core>, down: Box<Downstream>) {
-    if let Some(idle) = busy(&core, down).await {
+    let left = catch_panic(run(&core, down)).await;
+    if let Some(idle) = still_open(&core, left) {
         park(core, idle);
     }
 }
@@ -31,7 +32,11 @@ fn park(core: Rc<Core>, down: Box<Downstream>) {
 
 /// Serves a connection until it ends or is to be parked, and survives its panics.
 pub async fn busy(core: &Rc<Core>, down: Box<Downstream>) -> Option<Box<Downstream>> {
-    match catch_panic(run(core, down)).await {
+    still_open(core, catch_panic(run(core, down)).await)
+}
+
+fn still_open(core: &Core, left: Option<Left>) -> Option<Box<Downstream>> {
+    match left {
         Some(Left::Idle(down)) => Some(down),
         Some(Left::Ended) => None,
         None => {
