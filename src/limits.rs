@@ -50,6 +50,8 @@ pub const BODY_BUFFERS_KEPT: usize = 16;
 pub const BODY_BUFFERS_USED_MAX: usize = 128;
 /// Room left in front of an answer, so that its new head fits before the body without a copy.
 pub const HEAD_ROOM_BYTES: usize = 256;
+/// Time between two looks whether memory of a burst is to be given back.
+pub const TRIM_MS: u64 = 1_000;
 /// Exchanges that a core keeps when they are free.
 pub const EXCHANGES_KEPT: usize = 256;
 

@@ -5,6 +5,7 @@
 
 use std::cell::RefCell;
 
+use super::memory;
 use crate::limits::{
     BODY_BUFFER_BYTES, BODY_BUFFERS_KEPT, BODY_BUFFERS_USED_MAX, HEAD_BUFFER_BYTES,
     HEAD_BUFFERS_KEPT,
@@ -182,10 +183,31 @@ impl From<&[u8]> for Buf {
     }
 }
 
+/// Gives memory back once a burst is over: when buffers were freed beyond what the pool keeps, and
+/// none since the last look. To be called now and then.
+pub fn trim() {
+    let due = POOL.try_with(|pool| {
+        let pool = &mut *pool.borrow_mut();
+        let quiet = pool.freed == pool.freed_seen;
+        let due = quiet && pool.freed > 0;
+        pool.freed_seen = pool.freed;
+        if due {
+            (pool.freed, pool.freed_seen) = (0, 0);
+        }
+        due
+    });
+    if due.unwrap_or(false) {
+        memory::trim();
+    }
+}
+
 struct Pool {
     head: Vec<Vec<u8>>,
     body: Vec<Vec<u8>>,
     bodies_used: usize,
+    /// Buffers that were not kept since the last [`trim`].
+    freed: usize,
+    freed_seen: usize,
 }
 
 impl Pool {
@@ -199,12 +221,14 @@ impl Pool {
         };
         if list.len() < kept {
             list.push(bytes);
+        } else {
+            self.freed += 1;
         }
     }
 }
 
 thread_local! {
-    static POOL: RefCell<Pool> = const { RefCell::new(Pool { head: Vec::new(), body: Vec::new(), bodies_used: 0 }) };
+    static POOL: RefCell<Pool> = const { RefCell::new(Pool { head: Vec::new(), body: Vec::new(), bodies_used: 0, freed: 0, freed_seen: 0 }) };
 }
 
 #[cfg(test)]

@@ -186,6 +186,11 @@ impl<T> Deadline<T> {
         std::mem::replace(&mut slot.expired, NO_WAIT)
     }
 
+    /// Changes the kind of the wait that goes on, not when it falls due.
+    pub fn turn(&self, wait: u8) {
+        self.owner.slots.borrow_mut()[self.index as usize].wait = wait;
+    }
+
     /// Whether this kind of wait goes on and has not expired.
     pub fn waits_for(&self, wait: u8) -> bool {
         let slot = &self.owner.slots.borrow()[self.index as usize];

@@ -2,4 +2,5 @@
 
 pub mod buffer;
 pub mod deadline;
+pub mod memory;
 pub mod random;

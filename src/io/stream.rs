@@ -133,9 +133,10 @@ impl Stream {
         self.handle().shutdown(how);
     }
 
-    /// Closes by a reset, so that the peer cannot take what it got for the whole.
-    pub fn reset(self) {
-        match &self {
+    /// Has the close, which is to follow, reset the connection, so that the peer cannot take what it
+    /// got for the whole.
+    pub fn reset(&self) {
+        match self {
             Stream::Tcp(stream) => {
                 let socket = socket2::SockRef::from(stream);
                 // A socket that is gone already needs no reset.

@@ -30,8 +30,10 @@ pub enum Wait {
     Tunnel,
     /// The client to close after a last answer.
     Linger,
-    /// The whole request.
+    /// The whole request, of which no answer has been begun.
     Total,
+    /// The whole request, of which an answer has been begun.
+    TotalBegun,
     /// Not a wait: the client has gone away.
     ClientGone,
 }
@@ -50,7 +52,7 @@ pub struct Target {
 impl Wait {
     /// The kind with this number in a deadline slot.
     pub fn of(number: u8) -> Option<Wait> {
-        const ALL: [Wait; 12] = [
+        const ALL: [Wait; 13] = [
             Wait::Idle,
             Wait::Parked,
             Wait::Head,
@@ -62,6 +64,7 @@ impl Wait {
             Wait::Tunnel,
             Wait::Linger,
             Wait::Total,
+            Wait::TotalBegun,
             Wait::ClientGone,
         ];
         ALL.get(usize::from(number).wrapping_sub(1)).copied()
@@ -92,7 +95,7 @@ impl Wait {
                 upstream(Shutdown::Both);
                 target.client.shutdown(Shutdown::Read);
             }
-            Wait::Tunnel => {
+            Wait::Tunnel | Wait::TotalBegun => {
                 upstream(Shutdown::Both);
                 target.client.shutdown(Shutdown::Both);
             }
@@ -126,6 +129,11 @@ impl Timer {
         if self.0.waits_for(wait as u8) {
             self.0.arm(wait as u8, timeout_ms);
         }
+    }
+
+    /// Goes on as another kind of wait that falls due at the same time.
+    pub fn turn(&self, wait: Wait) {
+        self.0.turn(wait as u8);
     }
 
     /// Ends the wait.

@@ -33,18 +33,27 @@ pub(super) struct Relayed {
 /// What went wrong; `answer.status` tells whether a final head had been begun.
 pub(super) async fn relay(answer: &mut Answer, job: &Job<'_>) -> Result<Relayed, ErrorKind> {
     answer.head.bytes = first_buffer(job);
-    let mut interim = 0;
+    let (mut interim, mut clean) = (0, true);
     while interim < INTERIM_RESPONSES_MAX {
         arm_for_head(job);
         let limits = &job.listener.head;
         let Answer { head, parser, .. } = answer;
-        read_response_head(job.stream(), head, parser, limits).await?;
+        let read = read_response_head(job.stream(), head, parser, limits).await;
+        read.map_err(|kind| match kind {
+            // What the client has been told cannot be told again by a second try.
+            ErrorKind::UpstreamClosed if interim > 0 => ErrorKind::ResponseIncomplete,
+            kind => kind,
+        })?;
         match answer.head.status {
             101 if is_awaited_upgrade(answer, job) => {
                 return Ok(Relayed { tunnel: true, close: true, reusable: false });
             }
             101 => return Err(ErrorKind::UpgradeUnexpected),
-            100..200 => Box::pin(relay_interim(answer, job)).await?,
+            100..200 => {
+                // One that announces a body it cannot have leaves in doubt what follows.
+                clean &= response_framing(&answer.head, false)?.reusable;
+                Box::pin(relay_interim(answer, job)).await?;
+            }
             // Servers say so when they time an idle connection out (RFC 9110 section 15.5.9).
             408 if job.may_be_stale() => return Err(ErrorKind::UpstreamClosed),
             _ => break,
@@ -53,7 +62,10 @@ pub(super) async fn relay(answer: &mut Answer, job: &Job<'_>) -> Result<Relayed,
     }
     match interim {
         INTERIM_RESPONSES_MAX => Err(ErrorKind::ResponseMalformed),
-        _ => relay_final(answer, job).await,
+        _ => {
+            let relayed = relay_final(answer, job).await?;
+            Ok(Relayed { reusable: relayed.reusable && clean, ..relayed })
+        }
     }
 }
 
@@ -133,8 +145,8 @@ async fn relay_final(answer: &mut Answer, job: &Job<'_>) -> Result<Relayed, Erro
     let mut done = step.done || answer.body.is_done();
     answer.put_head(step.relay, done);
     answer.bytes += step.data as u64;
-    write_client(&mut answer.head.bytes, job).await.map_err(client_gone)?;
     job.context.request.failpoint("pump");
+    write_client(&mut answer.head.bytes, job).await.map_err(client_gone)?;
     let mut clean = in_hand == step.consumed;
     if !done {
         clean = relay_body(answer, job).await?;
@@ -205,6 +217,10 @@ fn encode_final(
     prepare(scratch);
     encode_response(scratch, head.bytes.filled(), head, &edit);
     *status = head.status;
+    job.down.mid_answer.set(true);
+    if let Some(total) = job.total {
+        total.turn(Wait::TotalBegun);
+    }
 }
 
 /// Writes to the client within its deadline.

@@ -1,5 +1,6 @@
 //! The client's side of a connection.
 
+use std::cell::Cell;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -29,6 +30,8 @@ pub struct Downstream {
     pub forwarding: Forwarding,
     /// What has been read of the next request; else a buffer to read it into.
     pub behind: Buf,
+    /// Whether an answer has been begun and not ended.
+    pub mid_answer: Cell<bool>,
     /// Counts it as long as it is open.
     _open: Open,
 }
@@ -68,6 +71,7 @@ impl Downstream {
             listener,
             forwarding: Forwarding::new(peer, plan.address.port(), plan.trusts(peer.ip())),
             behind: Buf::empty(),
+            mid_answer: Cell::new(false),
             _open: Open::new(core.counters.clone()),
         }
     }
@@ -97,8 +101,15 @@ impl Downstream {
 
     /// Ends the connection so that the client cannot take what it got for a whole answer.
     pub fn reset(self: Box<Self>) {
-        let Downstream { timer, stream, _open, .. } = *self;
-        drop(timer);
-        stream.reset();
+        self.mid_answer.set(true);
+    }
+}
+
+impl Drop for Downstream {
+    /// Whatever ends a connection inside an answer, a panic included, must not look like its end.
+    fn drop(&mut self) {
+        if self.mid_answer.get() {
+            self.stream.reset();
+        }
     }
 }

@@ -35,6 +35,7 @@ pub async fn serve(exchange: &mut Exchange, down: &Downstream, core: &Rc<Core>) 
         Ok(next) => next,
         Err(kind) => respond::fail(exchange, down, core, listener, kind).await,
     };
+    down.mid_answer.set(false);
     record(exchange, core);
     next
 }

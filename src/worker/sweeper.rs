@@ -3,9 +3,10 @@
 use std::rc::Rc;
 
 use super::{Worker, service};
+use crate::base::buffer;
 use crate::io::stream::reset_by_peer;
 use crate::io::{Handle, Wait, sleep_ms};
-use crate::limits::{DRAIN_IDLE_MS, SWEEP_MS};
+use crate::limits::{DRAIN_IDLE_MS, SWEEP_MS, TRIM_MS};
 use crate::state::Core;
 
 /// What has waited for a whole sweep at least: a wait is as old as the sweep before it, so that one
@@ -18,7 +19,7 @@ pub(super) fn start(worker: &Rc<Worker>) {
 }
 
 async fn run(core: Rc<Core>) {
-    let mut coarse_ms = 0;
+    let (mut coarse_ms, mut trimmed_ms) = (0, 0);
     loop {
         sleep_ms(core.deadlines.pause_ms()).await;
         let now_ms = core.clock_ms();
@@ -27,6 +28,10 @@ async fn run(core: Rc<Core>) {
             coarse_ms = now_ms;
         }
         sweep(&core, now_ms, coarse);
+        if now_ms >= trimmed_ms + TRIM_MS {
+            trimmed_ms = now_ms;
+            buffer::trim();
+        }
     }
 }
 
