@@ -21,7 +21,8 @@ fn send(proxy: &Proxy, request: &str) -> Response {
     received.finals.into_iter().next().expect("a final answer")
 }
 
-/// R1: a path without a route is 404 and reaches no upstream.
+/// R1: a path without a route is 404 and reaches no upstream. P7: an error ends in an answer and in
+/// the one record of the exchange, which counts it.
 fn default_deny(driver: &'static str) {
     let origin = Origin::start();
     let routes = format!(
@@ -135,6 +136,41 @@ fn total_time_of_a_body(driver: &'static str) {
     assert!(poll(ms(2_000), || proxy.errors("total_timeout") == 1.0), "and counted");
 }
 
+/// B7: an upstream that takes requests and never answers costs the users of another one nothing, on
+/// the same workers.
+fn hanging_upstream(driver: &'static str) {
+    let (dead, alive) = (Origin::start(), Origin::start());
+    dead.otherwise(vec![Op::Hang]);
+    let timeouts = "timeouts = { connect = \"1s\", response = \"20s\" }";
+    let upstreams = format!(
+        "{}{}",
+        upstream("dead", &[endpoint(&dead.address, 1)], timeouts),
+        upstream("alive", &[endpoint(&alive.address, 1)], timeouts)
+    );
+    let routes = format!(
+        "{}{}",
+        route("dead", "prefix = \"/dead/\"", "dead", ""),
+        route("alive", "prefix = \"/\"", "alive", "")
+    );
+    let proxy =
+        Proxy::start(Settings::new(driver, &alive.address).upstreams(upstreams).routes(routes));
+    let stuck: Vec<Client> = (0..64)
+        .map(|number| {
+            let client = Client::open(proxy.address).expect("a connection");
+            client.send(&plain_get(&format!("/dead/{number}")));
+            client
+        })
+        .collect();
+    assert!(dead.wait(ms(3_000), |record| record.in_flight.0 == 64), "all of them are stuck");
+    let began = Instant::now();
+    for number in 0..200 {
+        assert_eq!(get(&proxy, &format!("/{number}")).status, 200, "request {number}");
+    }
+    // A stuck loop would wait for a timeout of seconds.
+    assert!(began.elapsed() < ms(2_000), "200 requests took {:?}", began.elapsed());
+    drop(stuck);
+}
+
 /// At `in_flight_max` the next request is refused at once, and room comes back.
 fn in_flight_bound(driver: &'static str) {
     let origin = Origin::start();
@@ -215,7 +251,8 @@ fn round_robin(driver: &'static str) {
     assert_eq!(shares, [50, 10, 10], "5 : 1 : 1");
 }
 
-/// Endpoints of every kind carry requests; what does not resolve or listen has its own code.
+/// Endpoints of every kind carry requests; what does not resolve or listen has its own code. Names
+/// are resolved off the worker, which gets their addresses as a message (P4).
 fn kinds_of_endpoints(driver: &'static str) {
     let directory = scratch();
     let unix = Origin::unix(&directory.join("origin.sock"));
@@ -324,5 +361,5 @@ macro_rules! on_both {
 on_both! {
     default_deny skipped_segments body_bound route_timeouts total_time_of_a_body in_flight_bound
     stale_connections connections_are_reused round_robin kinds_of_endpoints forwarding_fields
-    listener_bounds status_and_metrics
+    listener_bounds status_and_metrics hanging_upstream
 }

@@ -1,6 +1,7 @@
 //! Thousands of requests that are nearly right, on both drivers, judged without an expected answer
 //! for each: what arrives at the origin is conformant, the hidden request never arrives unless the
-//! proxy itself understood it as a request, answers belong to their requests, and the proxy goes on.
+//! proxy itself understood it as a request, answers belong to their requests, and the proxy goes on
+//! (A7, the framing part).
 
 mod harness;
 

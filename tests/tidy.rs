@@ -92,6 +92,7 @@ fn headers() {
     report("files that do not begin with what they are for", wrong.collect());
 }
 
+/// P1: no lock in what a worker runs; P5: nothing that blocks it.
 #[test]
 fn bans() {
     let mut wrong = Vec::new();
