@@ -131,7 +131,9 @@ impl Known {
             _ => &[],
         };
         for (text, known) in candidates {
-            if name.eq_ignore_ascii_case(text.as_bytes()) {
+            let text = text.as_bytes();
+            // The first letter settles nearly all of the rest.
+            if name[0] | 0x20 == text[0] && name.eq_ignore_ascii_case(text) {
                 return *known;
             }
         }
