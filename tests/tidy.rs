@@ -206,7 +206,7 @@ fn walk(directory: impl AsRef<Path>) -> Vec<PathBuf> {
     let mut out = Vec::new();
     for entry in entries.flatten() {
         let path = directory.as_ref().join(entry.file_name());
-        let skipped = ["target", "corpus", "artifacts", "__pycache__"];
+        let skipped = ["target", "corpus", "artifacts", "tmp", "__pycache__"];
         match entry.file_type() {
             Ok(kind) if kind.is_dir() => {
                 if !skipped.iter().any(|name| entry.file_name() == *name) {
