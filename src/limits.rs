@@ -25,6 +25,9 @@ pub const LEADING_EMPTY_LINES_MAX: usize = 4;
 /// Interim (1xx) answers to one request; an origin that sends more is broken.
 pub const INTERIM_RESPONSES_MAX: usize = 16;
 
+/// Bytes that a Content-Length or a chunk size may announce: what fits a signed 64-bit number, which
+/// other implementations count in.
+pub const BODY_BYTES_MAX: u64 = i64::MAX as u64;
 /// Hexadecimal digits of a chunk size: 2^64 - 1 with no room for padding.
 pub const CHUNK_SIZE_DIGITS_MAX: usize = 16;
 /// Bytes of the extensions of one chunk, and of all chunks of one message together: extensions are

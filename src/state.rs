@@ -32,6 +32,8 @@ pub struct Core {
     snapshot: RefCell<Rc<Pinned>>,
     upstreams: RefCell<Vec<Option<Rc<Upstream>>>>,
     endpoints: RefCell<Vec<Option<Rc<Endpoint>>>>,
+    /// What names resolved to, for endpoints that a snapshot is yet to bring in.
+    resolved: RefCell<Vec<(EndpointId, Vec<SocketAddr>)>>,
     date: Cell<[u8; 29]>,
     date_at_ms: Cell<u64>,
     started: Instant,
@@ -60,6 +62,7 @@ impl Core {
             snapshot: RefCell::new(Rc::new(Pinned(snapshot.clone()))),
             upstreams: RefCell::default(),
             endpoints: RefCell::default(),
+            resolved: RefCell::default(),
             date: Cell::new([0; 29]),
             date_at_ms: Cell::new(0),
             started: Instant::now(),
@@ -103,6 +106,11 @@ impl Core {
         }
         self.endpoints.replace(endpoints);
         self.upstreams.replace(upstreams);
+        for (id, addresses) in self.resolved.borrow().iter() {
+            if let Some(endpoint) = self.endpoint(*id) {
+                endpoint.set_addresses(addresses);
+            }
+        }
         self.counters.snapshot_version.set(snapshot.version);
         self.snapshot.replace(Rc::new(Pinned(snapshot)));
     }
@@ -113,13 +121,14 @@ impl Core {
         self.upstreams.borrow().get(id.0 as usize).cloned().flatten()
     }
 
-    /// Takes over what names resolved to.
+    /// Takes over what names resolved to: all of them, each time.
     pub fn set_addresses(&self, resolved: &[(EndpointId, Vec<SocketAddr>)]) {
         for (id, addresses) in resolved {
             if let Some(endpoint) = self.endpoint(*id) {
                 endpoint.set_addresses(addresses);
             }
         }
+        self.resolved.replace(resolved.to_vec());
     }
 
     /// Milliseconds since the core started, by the clock.

@@ -16,6 +16,8 @@ use crate::limits::{
 pub struct Buf {
     bytes: Vec<u8>,
     start: usize,
+    /// Whether it counts among the body buffers in use, whatever it has grown to.
+    counted: bool,
 }
 
 impl Buf {
@@ -35,7 +37,9 @@ impl Buf {
             let _ = POOL.try_with(|pool| pool.borrow_mut().bodies_used -= 1);
             return Buf::for_head();
         }
-        Buf::take(|pool| &mut pool.body, BODY_BUFFER_BYTES)
+        let mut buf = Buf::take(|pool| &mut pool.body, BODY_BUFFER_BYTES);
+        buf.counted = used.is_ok();
+        buf
     }
 
     /// Body buffers of this core that are in use.
@@ -45,12 +49,12 @@ impl Buf {
 
     /// A buffer outside the pool.
     pub fn with_capacity(bytes: usize) -> Buf {
-        Buf { bytes: Vec::with_capacity(bytes), start: 0 }
+        Buf { bytes: Vec::with_capacity(bytes), ..Buf::empty() }
     }
 
     /// A buffer that holds nothing and owns no memory.
     pub const fn empty() -> Buf {
-        Buf { bytes: Vec::new(), start: 0 }
+        Buf { bytes: Vec::new(), start: 0, counted: false }
     }
 
     /// What is queued.
@@ -154,20 +158,27 @@ impl Buf {
 
     fn take(class: impl Fn(&mut Pool) -> &mut Vec<Vec<u8>>, bytes: usize) -> Buf {
         let pooled = POOL.try_with(|pool| class(&mut pool.borrow_mut()).pop()).ok().flatten();
-        Buf { bytes: pooled.unwrap_or_else(|| Vec::with_capacity(bytes)), start: 0 }
+        Buf { bytes: pooled.unwrap_or_else(|| Vec::with_capacity(bytes)), ..Buf::empty() }
     }
 }
 
 impl Drop for Buf {
     fn drop(&mut self) {
         let capacity = self.bytes.capacity();
-        if capacity != HEAD_BUFFER_BYTES && capacity != BODY_BUFFER_BYTES {
+        let pooled = capacity == HEAD_BUFFER_BYTES || capacity == BODY_BUFFER_BYTES;
+        if !pooled && !self.counted {
             return;
         }
         let mut bytes = std::mem::take(&mut self.bytes);
         bytes.clear();
         // Without a pool the thread is ending: the memory is freed.
-        let _ = POOL.try_with(|pool| pool.borrow_mut().put(bytes));
+        let _ = POOL.try_with(|pool| {
+            let pool = &mut *pool.borrow_mut();
+            pool.bodies_used -= usize::from(self.counted);
+            if pooled {
+                pool.put(bytes);
+            }
+        });
     }
 }
 
@@ -179,7 +190,7 @@ impl std::fmt::Debug for Buf {
 
 impl From<&[u8]> for Buf {
     fn from(bytes: &[u8]) -> Buf {
-        Buf { bytes: bytes.to_vec(), start: 0 }
+        Buf { bytes: bytes.to_vec(), ..Buf::empty() }
     }
 }
 
@@ -214,10 +225,7 @@ impl Pool {
     fn put(&mut self, bytes: Vec<u8>) {
         let (list, kept) = match bytes.capacity() {
             HEAD_BUFFER_BYTES => (&mut self.head, HEAD_BUFFERS_KEPT),
-            _ => {
-                self.bodies_used = self.bodies_used.saturating_sub(1);
-                (&mut self.body, BODY_BUFFERS_KEPT)
-            }
+            _ => (&mut self.body, BODY_BUFFERS_KEPT),
         };
         if list.len() < kept {
             list.push(bytes);

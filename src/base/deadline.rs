@@ -29,6 +29,8 @@ struct Slot<T> {
     armed_ms: u64,
     wait: u8,
     expired: u8,
+    /// Whether an expiry was overtaken by the next wait since the last disarm.
+    overtaken: bool,
     target: Option<T>,
 }
 
@@ -84,6 +86,7 @@ impl<T> Deadlines<T> {
                 armed_ms: 0,
                 wait: NO_WAIT,
                 expired: NO_WAIT,
+                overtaken: false,
                 target: None,
             });
             u32::try_from(slots.len() - 1).expect("fewer slots than descriptors")
@@ -155,6 +158,7 @@ impl<T> Deadline<T> {
         slot.armed_ms = now_ms;
         slot.due_ms = now_ms + self.owner.pause_ms() + timeout_ms;
         slot.wait = wait;
+        slot.overtaken |= slot.expired != NO_WAIT;
         slot.expired = NO_WAIT;
     }
 
@@ -183,7 +187,21 @@ impl<T> Deadline<T> {
         let slot = &mut slots[self.index as usize];
         slot.due_ms = NEVER;
         slot.wait = NO_WAIT;
+        slot.overtaken = false;
         std::mem::replace(&mut slot.expired, NO_WAIT)
+    }
+
+    /// Whether any wait has expired since the last disarm: a read that ended in the same turn as its
+    /// time may have been followed by another wait, and what the expiry shut stays shut.
+    pub fn ever_expired(&self) -> bool {
+        let slot = &self.owner.slots.borrow()[self.index as usize];
+        slot.overtaken || slot.expired != NO_WAIT
+    }
+
+    /// Time until it falls due, as of the last sweep.
+    pub fn left_ms(&self) -> u64 {
+        let due_ms = self.owner.slots.borrow()[self.index as usize].due_ms;
+        due_ms.saturating_sub(self.owner.now_ms.get())
     }
 
     /// Changes the kind of the wait that goes on, not when it falls due.

@@ -1,18 +1,20 @@
 //! Threads that do for the control thread what blocks: compiling, freeing, resolving, and waiting
 //! for the workers' reports.
 
+use std::collections::BTreeSet;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use tokio::sync::mpsc;
 
 use super::source::{Rejected, Source};
-use crate::limits::{ADDRESSES_PER_NAME_MAX, SNAPSHOT_SWEEP_MS};
+use crate::limits::{ADDRESSES_PER_NAME_MAX, RESOLVE_AT_START_MS, SNAPSHOT_SWEEP_MS};
 use crate::observe::Gauge;
 use crate::snapshot::{Ids, Snapshot};
+use crate::upstream::EndpointAddress;
 use crate::worker::Report;
 
 /// A name and the port that goes with it.
@@ -38,6 +40,8 @@ pub struct Compiled {
     pub snapshot: Arc<Snapshot>,
     /// What is odd about it, rendered.
     pub warnings: String,
+    /// Addresses of the names that it brings in, as far as they were found in time.
+    pub addresses: Vec<(HostPort, Vec<SocketAddr>)>,
 }
 
 /// The helper threads, as the control thread holds them.
@@ -147,20 +151,59 @@ impl Compiler {
         loaded.snapshot.listeners.sort_by_key(|plan| position(&plan.name).unwrap_or(usize::MAX));
         let snapshot = Arc::new(loaded.snapshot);
         self.held.push(snapshot.clone());
-        Ok(Compiled { snapshot, warnings: loaded.warnings })
+        let addresses = resolve_new(&snapshot, current);
+        Ok(Compiled { snapshot, warnings: loaded.warnings, addresses })
+    }
+}
+
+/// Looks up the names that `snapshot` brings in, so that it takes force with their addresses: for no
+/// longer than a start would wait.
+fn resolve_new(snapshot: &Snapshot, current: &Snapshot) -> Vec<(HostPort, Vec<SocketAddr>)> {
+    let before = names_of(current);
+    let new: Vec<HostPort> =
+        names_of(snapshot).into_iter().filter(|name| !before.contains(name)).collect();
+    if new.is_empty() {
+        return Vec::new();
+    }
+    let (answers, answered) = crossbeam_channel::bounded(new.len());
+    // Left behind when it takes too long: a look-up cannot be called off.
+    let looking = std::thread::Builder::new().name("resolver-new".to_owned()).spawn(move || {
+        for name in new {
+            if let Ok(addresses) = look_up(&name) {
+                let _ = answers.send((name, addresses));
+            }
+        }
+    });
+    if looking.is_err() {
+        return Vec::new();
+    }
+    let until = Instant::now() + Duration::from_millis(RESOLVE_AT_START_MS);
+    std::iter::from_fn(|| answered.recv_deadline(until).ok()).collect()
+}
+
+fn names_of(snapshot: &Snapshot) -> BTreeSet<HostPort> {
+    let endpoints = snapshot.upstreams.iter().flat_map(|upstream| &upstream.endpoints);
+    endpoints
+        .filter_map(|endpoint| match &endpoint.address {
+            EndpointAddress::Name(host, port) => Some((host.clone(), *port)),
+            EndpointAddress::Socket(_) | EndpointAddress::Unix(_) => None,
+        })
+        .collect()
+}
+
+fn look_up((host, port): &HostPort) -> Result<Vec<SocketAddr>, String> {
+    let answer = (&**host, *port).to_socket_addrs();
+    match answer.map(|all| all.take(ADDRESSES_PER_NAME_MAX).collect::<Vec<_>>()) {
+        Ok(none) if none.is_empty() => Err("it has no address".to_owned()),
+        answer => answer.map_err(|error| error.to_string()),
     }
 }
 
 fn resolve_all(jobs: &Receiver<Vec<HostPort>>, events: &mpsc::Sender<Event>) {
     for names in jobs {
-        for (host, port) in names {
-            let answer = (&*host, port).to_socket_addrs();
-            let answer =
-                match answer.map(|all| all.take(ADDRESSES_PER_NAME_MAX).collect::<Vec<_>>()) {
-                    Ok(none) if none.is_empty() => Err("it has no address".to_owned()),
-                    answer => answer.map_err(|error| error.to_string()),
-                };
-            if events.blocking_send(Event::Resolved((host, port), answer)).is_err() {
+        for name in names {
+            let answer = look_up(&name);
+            if events.blocking_send(Event::Resolved(name, answer)).is_err() {
                 return;
             }
         }

@@ -153,11 +153,7 @@ impl Supervisor {
         {
             self.names.answered_all();
         }
-        if !self.fleet.is_empty()
-            && let Some(addresses) = self.names.take_changed()
-        {
-            self.fleet.broadcast(&Message::Addresses(Arc::new(addresses)));
-        }
+        self.broadcast_addresses();
         self.fleet.retry();
         if let Some(late) = self.starting.take_if(|waiting| waiting.until <= now) {
             tracing::error!("{} did not start within {START_MS} ms", late.names());
@@ -258,13 +254,26 @@ impl Supervisor {
         }
         self.current = compiled.snapshot;
         self.applying = Some(Waiting { since, ..self.wait(now, ACKNOWLEDGE_MS) });
-        self.fleet.broadcast(&Message::Snapshot(self.current.clone()));
         self.names.follow(&self.current, now);
+        for (name, addresses) in compiled.addresses {
+            self.names.answer(name, Ok(addresses));
+        }
+        // Before the snapshot, so that an endpoint that it brings in has its addresses at once.
+        self.broadcast_addresses();
+        self.fleet.broadcast(&Message::Snapshot(self.current.clone()));
         let version = self.current.version;
         self.publish(|view| {
             view.config_version = version;
             view.config_applied_at_s = unix_time_s();
         });
+    }
+
+    fn broadcast_addresses(&mut self) {
+        if !self.fleet.is_empty()
+            && let Some(addresses) = self.names.take_changed()
+        {
+            self.fleet.broadcast(&Message::Addresses(Arc::new(addresses)));
+        }
     }
 
     fn refuse(&mut self, why: &str, result: ReloadResult) {

@@ -211,9 +211,10 @@ fn valid_port(port: &[u8]) -> bool {
 }
 
 /// Normalises a path that begins with `/`, so that routes are matched and forwarded as the same
-/// string (RFC 3986 section 6.2.2): percent-encoded unreserved characters are decoded, the digits
-/// of the others put in upper case, duplicate slashes merged, then dot segments removed, never
-/// above the root. `out` is cleared, and filled only if the path changed.
+/// string (RFC 3986 section 6.2.2): percent-encoded unreserved characters are decoded, duplicate
+/// slashes merged, then dot segments removed, never above the root. The other escapes stay as they
+/// are, the case of their digits included: signatures over paths depend on it (RFC 9110 section
+/// 7.7). `out` is cleared, and filled only if the path changed.
 ///
 /// # Errors
 /// `TargetInvalid` for a `%` without two digits behind it: whether it stands for itself is for each
@@ -236,8 +237,7 @@ pub fn normalise_path(path: &[u8], out: &mut Vec<u8>) -> Result<PathFacts, Error
                     facts.encoded_slash |= byte == b'/';
                     facts.backslash |= byte == b'\\';
                     facts.nul |= byte == 0;
-                    let digits = [*high, *low].map(|digit| digit.to_ascii_uppercase());
-                    out.extend_from_slice(&[b'%', digits[0], digits[1]]);
+                    out.extend_from_slice(&[b'%', *high, *low]);
                     continue;
                 }
                 byte
@@ -447,8 +447,8 @@ mod tests {
             ("/pub/%2e%2E/x", "/x"),
             ("/pub/.%2e/x", "/x"),
             ("/%7Euser/%61%2d", "/~user/a-"),
-            ("/a%2fb%c3%a9", "/a%2Fb%C3%A9"),
-            ("/a/..%2fb", "/a/..%2Fb"),
+            ("/a%2fb//%c3%A9", "/a%2fb/%c3%A9"),
+            ("/a//..%2fb", "/a/..%2fb"),
             ("/%252e%252e/", "/%252e%252e/"),
             ("/%25%32%65", "/%252e"),
             ("/a|b^c", "/a|b^c"),

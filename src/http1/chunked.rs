@@ -6,8 +6,8 @@
 use super::scan::{is_text, is_token};
 use crate::error::{ErrorKind, Side};
 use crate::limits::{
-    CHUNK_EXTENSION_BYTES_MAX, CHUNK_EXTENSIONS_TOTAL_BYTES_MAX, CHUNK_SIZE_DIGITS_MAX,
-    TRAILER_BYTES_MAX, TRAILERS_MAX,
+    BODY_BYTES_MAX, CHUNK_EXTENSION_BYTES_MAX, CHUNK_EXTENSIONS_TOTAL_BYTES_MAX,
+    CHUNK_SIZE_DIGITS_MAX, TRAILER_BYTES_MAX, TRAILERS_MAX,
 };
 
 /// Follows one chunked body. Counters are small, since bodies lie in the futures of connections.
@@ -170,6 +170,10 @@ impl ChunkedRelay {
         match (self.state, byte) {
             // RFC 9112 section 7.1: chunk-size = 1*HEXDIG. No sign, no prefix, no white space; not
             // even the BWS before an extension, since what is relayed must mean the same to all.
+            // A next hop with signed sizes would take a larger one for a negative one.
+            (State::Size, b'\r' | b';') if self.remaining > BODY_BYTES_MAX => {
+                Err(ChunkError::Malformed)
+            }
             (State::Size, b'\r') if self.digits > 0 => Ok(State::SizeLineFeed),
             (State::Size, b';') if self.digits > 0 => self.count_extension(),
             (State::Size, byte) => match char::from(byte).to_digit(16) {
@@ -448,7 +452,7 @@ mod tests {
         assert!(size(CHUNK_SIZE_DIGITS_MAX).is_ok());
         assert_eq!(size(CHUNK_SIZE_DIGITS_MAX + 1), Err(Malformed));
         let mut largest = ChunkedRelay::new();
-        assert!(largest.step(b"ffffffffffffffff\r\nabc").is_ok_and(|step| step.data == 3));
+        assert!(largest.step(b"7fffffffffffffff\r\nabc").is_ok_and(|step| step.data == 3));
 
         let extension = |bytes: usize| format!("1;{}\r\na\r\n", "x".repeat(bytes - 1));
         assert!(relay(extension(CHUNK_EXTENSION_BYTES_MAX).as_bytes(), 64).is_ok());

@@ -84,7 +84,7 @@ pub fn encode_request(out: &mut Buf, head: &RequestHead, edit: &RequestEdit<'_>)
         Known::XForwardedProto | Known::XForwardedPort | Known::XForwardedHost => {
             edit.forwarding.trusted
         }
-        Known::Forwarded => edit.forwarding.trusted || !edit.forwarded,
+        Known::Forwarded => edit.forwarding.trusted,
         // Both are written anew below.
         Known::XForwardedFor | Known::XRequestId => false,
         known => !is_hop_by_hop(known),
@@ -124,7 +124,20 @@ pub fn encode_response(out: &mut Buf, bytes: &[u8], head: &ResponseHead, edit: &
     if edit.framing == BodyFraming::Chunked {
         out.extend(b"Transfer-Encoding: chunked\r\n");
     }
+    let switches = head.status == 426 && values(Known::Upgrade).next().is_some();
     match edit.persistence {
+        // RFC 9110 section 15.5.22: an answer that asks for another protocol names it.
+        Persistence::Open | Persistence::KeepAlive | Persistence::Close if switches => {
+            let close = edit.persistence == Persistence::Close;
+            out.extend(if close {
+                b"Connection: Upgrade, close\r\n"
+            } else {
+                b"Connection: Upgrade\r\n"
+            });
+            for field in values(Known::Upgrade) {
+                line(out, b"Upgrade", field.value.of(bytes));
+            }
+        }
         Persistence::Open => {}
         Persistence::KeepAlive => out.extend(b"Connection: keep-alive\r\n"),
         Persistence::Close => out.extend(b"Connection: close\r\n"),

@@ -5,6 +5,7 @@
 use crate::error::ErrorKind;
 use crate::http::head::list_members;
 use crate::http::{BodyFraming, Field, Known, RequestHead, ResponseHead, Version};
+use crate::limits::BODY_BYTES_MAX;
 
 /// How a response's body ends, and what follows from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,10 +145,11 @@ fn content_length(value: &[u8]) -> Option<u64> {
     if value.is_empty() {
         return None;
     }
-    value.iter().try_fold(0u64, |length, byte| match byte {
+    let length = value.iter().try_fold(0u64, |length, byte| match byte {
         b'0'..=b'9' => length.checked_mul(10)?.checked_add(u64::from(byte - b'0')),
         _ => None,
-    })
+    });
+    length.filter(|length| *length <= BODY_BYTES_MAX)
 }
 
 /// RFC 9112 section 7: names of codings are case-insensitive; `chunked` has no parameters.
@@ -204,7 +206,8 @@ mod tests {
             ("", Ok(BodyFraming::None)),
             ("Content-Length: 0\r\n", Ok(BodyFraming::Length(0))),
             ("content-length:\t0010 \r\n", Ok(BodyFraming::Length(10))),
-            ("Content-Length: 18446744073709551615\r\n", Ok(BodyFraming::Length(u64::MAX))),
+            ("Content-Length: 9223372036854775807\r\n", Ok(BodyFraming::Length(BODY_BYTES_MAX))),
+            ("Content-Length: 9223372036854775808\r\n", Err(FramingAmbiguous)),
             ("Content-Length: 18446744073709551616\r\n", Err(FramingAmbiguous)),
             ("Content-Length: +5\r\n", Err(FramingAmbiguous)),
             ("Content-Length: -5\r\n", Err(FramingAmbiguous)),

@@ -8,6 +8,7 @@ use std::time::Duration;
 use monoio::net::{TcpStream, UnixStream};
 
 use super::mem;
+use super::runtime::sleep_ms;
 use super::stream::Stream;
 
 /// Connects over TCP, without delay for small writes.
@@ -31,8 +32,22 @@ pub async fn connect_unix(path: &Path, timeout_ms: u64) -> io::Result<Stream> {
     if let Some(simulated) = mem::connect() {
         return simulated;
     }
-    Ok(Stream::unix(bounded(timeout_ms, UnixStream::connect(path)).await?))
+    let connecting = async {
+        loop {
+            match UnixStream::connect(path).await {
+                // A full backlog: a blocking connect would wait in the kernel, and so do we.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    sleep_ms(BACKLOG_PAUSE_MS).await;
+                }
+                connected => return connected,
+            }
+        }
+    };
+    Ok(Stream::unix(bounded(timeout_ms, connecting).await?))
 }
+
+/// Pause between two tries on a Unix socket whose backlog is full.
+const BACKLOG_PAUSE_MS: u64 = 10;
 
 async fn bounded<T>(
     timeout_ms: u64,

@@ -150,6 +150,16 @@ impl Timer {
         }
     }
 
+    /// Whether any wait since the last disarm was ended by the sweep.
+    pub fn ever_expired(&self) -> bool {
+        self.0.ever_expired()
+    }
+
+    /// Time until it falls due, in milliseconds, as of the last sweep.
+    pub fn left_ms(&self) -> u64 {
+        self.0.left_ms()
+    }
+
     /// Names the upstream connection that an expiry acts on, or that there is none any more.
     #[inline]
     pub fn set_upstream(&self, upstream: Option<Handle>) {

@@ -50,13 +50,14 @@ fn request_id(request: &RequestHead, down: &Downstream, core: &Core) -> RequestI
 fn read_facts(context: &mut RequestContext) -> Result<(), ErrorKind> {
     let request = &context.request;
     let facts = &mut context.facts;
-    facts.framing = request_framing(request)?;
+    // What an answer to a refused request depends on comes first.
     facts.keep_alive = keep_alive_request(request);
     let method = request.text(request.method);
     facts.is_head = method == b"HEAD";
     // RFC 9110 section 9.2.2.
     facts.idempotent =
         matches!(method, b"GET" | b"HEAD" | b"OPTIONS" | b"PUT" | b"DELETE" | b"TRACE");
+    facts.framing = request_framing(request)?;
     if request.version == Version::Http10 {
         // RFC 9110 sections 7.8 and 10.1.1: no upgrade and no expectation in HTTP/1.0.
         return Ok(());
@@ -67,7 +68,7 @@ fn read_facts(context: &mut RequestContext) -> Result<(), ErrorKind> {
         }
     }
     let asks = request.value(Known::Upgrade).is_some()
-        && facts.framing == BodyFraming::None
+        && matches!(facts.framing, BodyFraming::None | BodyFraming::Length(0))
         && names_connection_option(request, b"upgrade");
     facts.upgrade = if asks { upgrade_protocols(request) } else { None };
     Ok(())

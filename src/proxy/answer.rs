@@ -46,7 +46,7 @@ pub(super) async fn relay(answer: &mut Answer, job: &Job<'_>) -> Result<Relayed,
         })?;
         match answer.head.status {
             101 if is_awaited_upgrade(answer, job) => {
-                return Ok(Relayed { tunnel: true, close: true, reusable: false });
+                return Ok(Relayed { tunnel: true, close: true, ..Relayed::default() });
             }
             101 => return Err(ErrorKind::UpgradeUnexpected),
             100..200 => {
@@ -129,7 +129,6 @@ async fn relay_final(answer: &mut Answer, job: &Job<'_>) -> Result<Relayed, Erro
     let framing = response_framing(&answer.head, job.context.facts.is_head)?;
     let http10 = job.context.request.version == Version::Http10;
     if framing.body == BodyFraming::Chunked && http10 {
-        encode_final(answer, job, BodyFraming::UntilClose, true, true);
         return Box::pin(relay_stripped(answer, job)).await;
     }
     let close = framing.body == BodyFraming::UntilClose
@@ -292,17 +291,21 @@ fn next_buffer(used: &mut Buf, left: Option<u64>) {
 /// Passes a chunked body on to an HTTP/1.0 client, which knows no chunks.
 async fn relay_stripped(answer: &mut Answer, job: &Job<'_>) -> Result<Relayed, ErrorKind> {
     let mut coding = ChunkedRelay::new();
+    let mut first = Buf::for_head();
+    first.extend(answer.head.rest());
+    // What is in hand is looked at before an answer is begun.
+    let mut stripped =
+        coding.strip(first.filled_mut()).map_err(|_| ErrorKind::ResponseMalformed)?;
+    encode_final(answer, job, BodyFraming::UntilClose, true, true);
     let Answer { head, scratch: out, bytes: passed, .. } = answer;
     let bytes = &mut head.bytes;
-    bytes.consume(head.head_len);
+    *bytes = first;
     loop {
-        let stripped =
-            coding.strip(bytes.filled_mut()).map_err(|_| ErrorKind::ResponseMalformed)?;
         out.extend(&bytes.filled()[..stripped.data]);
         *passed += stripped.data as u64;
         write_client(out, job).await.map_err(client_gone)?;
         if stripped.done {
-            return Ok(Relayed { reusable: false, close: true, tunnel: false });
+            return Ok(Relayed { close: true, ..Relayed::default() });
         }
         out.clear();
         bytes.clear();
@@ -312,5 +315,6 @@ async fn relay_stripped(answer: &mut Answer, job: &Job<'_>) -> Result<Relayed, E
         if !matches!(result, Ok(count) if count > 0) {
             return Err(ErrorKind::ResponseIncomplete);
         }
+        stripped = coding.strip(bytes.filled_mut()).map_err(|_| ErrorKind::ResponseMalformed)?;
     }
 }

@@ -65,22 +65,26 @@ pub(super) async fn forward(exchange: &mut Exchange, place: &Place<'_>) -> Resul
     let upstream = place.core.upstream(place.route.upstream).ok_or(ErrorKind::NoEndpoint)?;
     let _permit = upstream.admit()?;
     let total = total_timer(place);
-    let mut failed_on = None;
+    let mut endpoint = upstream.pick()?;
+    let mut pooled = true;
     for left in (0..TRIES_MAX).rev() {
-        let endpoint = upstream.pick(failed_on)?;
         let attempt = Attempt {
             place,
             endpoint: &endpoint,
             settings: &upstream.settings(),
             total: total.as_ref(),
             // After a stale connection its neighbours are no better: a new one.
-            pooled: failed_on.is_none(),
+            pooled,
         };
         match attempt.run(exchange).await {
             Err(_) if has_expired(total.as_ref()) => return Err(ErrorKind::TotalTimeout),
-            Err(failed) if left > 0 && failed.allows_retry(exchange, upstream.is_single()) => {
+            Err(failed) if left > 0 && failed.allows_retry(exchange) => {
+                // One that cannot be reached is not tried again: another one is, if there is one.
+                if failed.kind.retry() == Retry::Unsent {
+                    endpoint = upstream.pick_other(endpoint.id).ok_or(failed.kind)?;
+                }
                 place.core.counters.retries.increment();
-                failed_on = Some(endpoint.id);
+                pooled = false;
             }
             done => return done.map_err(|failed| failed.kind),
         }
@@ -103,13 +107,12 @@ struct Failed {
 }
 
 impl Failed {
-    /// Nothing is tried again once an answer has been begun. An endpoint that cannot be reached is
-    /// not tried twice in a row: only another one is.
-    fn allows_retry(&self, exchange: &Exchange, single: bool) -> bool {
+    /// Nothing is tried again once an answer has been begun.
+    fn allows_retry(&self, exchange: &Exchange) -> bool {
         let safe = match self.kind.retry() {
             Retry::No => false,
             Retry::Stale => self.stale,
-            Retry::Unsent => !single,
+            Retry::Unsent => true,
         };
         safe && exchange.answer.status == 0
     }
@@ -132,7 +135,7 @@ impl Attempt<'_> {
     async fn run(&self, exchange: &mut Exchange) -> Result<Next, Failed> {
         let replayable = exchange.replayable();
         let mut attached = Attached { lease: None, down: self.place.down, total: self.total };
-        match self.connection(replayable).await {
+        match self.connection().await {
             Ok(lease) => attached.attach(lease),
             Err(kind) => return Err(Failed { kind, stale: false }),
         }
@@ -180,13 +183,14 @@ impl Attempt<'_> {
         Ok(if relayed.close { Next::Close } else { Next::KeepAlive })
     }
 
-    async fn connection(&self, replayable: bool) -> Result<Lease, ErrorKind> {
+    async fn connection(&self) -> Result<Lease, ErrorKind> {
         if self.pooled
-            && let Some(lease) = acquire(self.endpoint, self.place.core.now_ms(), !replayable)
+            && let Some(lease) = acquire(self.endpoint)
         {
             return Ok(lease);
         }
-        Box::pin(connect(self.endpoint, self.settings.connect_timeout_ms)).await
+        let left_ms = self.total.map_or(u64::MAX, Timer::left_ms);
+        Box::pin(connect(self.endpoint, self.settings.connect_timeout_ms.min(left_ms))).await
     }
 }
 
@@ -265,7 +269,7 @@ impl Job<'_> {
     /// Whether the end of the upstream's connection, if one was seen, was made here: by a failed
     /// upload or by a deadline.
     pub(super) fn was_cut(&self) -> bool {
-        let expired = |timer: &Timer| timer.expired().is_some();
+        let expired = |timer: &Timer| timer.ever_expired();
         self.stopped.get()
             || expired(&self.down.timer)
             || self.total.is_some_and(expired)

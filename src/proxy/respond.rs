@@ -105,7 +105,8 @@ fn encode(exchange: &Exchange, core: &Core, kind: ErrorKind, close: bool) -> Buf
         out.extend(b"Connection: keep-alive\r\n");
     }
     out.extend(b"\r\n");
-    if !exchange.context.facts.is_head {
+    // A head that was refused early has no facts, and HEAD no answer with content all the same.
+    if !exchange.context.facts.is_head && !request.bytes.filled().starts_with(b"HEAD ") {
         out.extend(body.as_bytes());
     }
     out

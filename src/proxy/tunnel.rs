@@ -9,6 +9,7 @@ use crate::http::BodyFraming;
 use crate::http1::conn::write_all;
 use crate::http1::encode::{Persistence, ResponseEdit, encode_response};
 use crate::io::runtime::join;
+use crate::io::wait::Timer;
 use crate::io::{Shutdown, Stream, Wait};
 use crate::observe::WorkerCounters;
 
@@ -36,6 +37,10 @@ pub(super) async fn run(
     to_upstream.extend(&job.context.request.rest()[upload.in_hand..]);
     upload.in_hand = job.context.request.rest().len();
 
+    // A tunnel has bounds of its own: idleness, and a side that takes nothing.
+    if let Some(total) = job.total {
+        total.disarm();
+    }
     let counters = &job.core.counters;
     counters.tunnels.increment();
     let _open = Open(counters);
@@ -49,11 +54,16 @@ pub(super) async fn run(
 /// Copies one direction to its end, which is passed on; a failure ends both directions.
 async fn copy(job: &Job<'_>, from: &Stream, to: &Stream, first: Buf, bytes: &mut u64) {
     let mut buf = first;
+    let target = job.down.target(Some(job.stream().handle()));
+    let stuck = Timer::new(&job.core.deadlines, target);
+    let progress = || job.down.timer.arm(Wait::Tunnel, job.settings.tunnel_timeout_ms);
     loop {
-        let progress = || job.down.timer.arm(Wait::Tunnel, job.settings.tunnel_timeout_ms);
         progress();
         *bytes += buf.len() as u64;
-        if write_all(to, &mut buf, progress).await.is_err() {
+        let write_ms = job.listener.write_timeout_ms;
+        let written = write_all(to, &mut buf, || stuck.arm(Wait::Tunnel, write_ms)).await;
+        stuck.disarm();
+        if written.is_err() {
             from.shutdown(Shutdown::Both);
             to.shutdown(Shutdown::Both);
             return;

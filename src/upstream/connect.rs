@@ -2,6 +2,7 @@
 
 use std::io;
 use std::rc::Rc;
+use std::time::Instant;
 
 use super::group::Endpoint;
 use super::plan::EndpointAddress;
@@ -9,18 +10,18 @@ use super::pool::Lease;
 use crate::error::ErrorKind;
 use crate::io::Stream;
 use crate::io::connect::{connect_tcp, connect_unix};
+use crate::limits::TIMEOUT_MS_MIN;
 
 /// Addresses of one name that are tried for one request.
 const ADDRESSES_TRIED_MAX: usize = 3;
 
-/// A pooled connection, where there is one. `checked` asks for a look at it first, for requests that
-/// cannot be sent twice.
+/// A pooled connection, where there is one that is alive.
 #[inline]
-pub fn acquire(endpoint: &Rc<Endpoint>, now_ms: u64, checked: bool) -> Option<Lease> {
-    Lease::pooled(endpoint, now_ms, checked)
+pub fn acquire(endpoint: &Rc<Endpoint>) -> Option<Lease> {
+    Lease::pooled(endpoint)
 }
 
-/// A new connection.
+/// A new connection, within `timeout_ms` over all its addresses.
 ///
 /// # Errors
 /// The kinds whose retry is [`crate::error::Retry::Unsent`].
@@ -32,11 +33,15 @@ pub async fn connect(endpoint: &Rc<Endpoint>, timeout_ms: u64) -> Result<Lease, 
             .map(|stream| Lease::fresh(endpoint, stream))
             .map_err(|error| kind(&error));
     }
+    let began = Instant::now();
     let tries = endpoint.address_count().clamp(1, ADDRESSES_TRIED_MAX);
     let mut failed = ErrorKind::NoEndpoint;
-    for _ in 0..tries {
+    for left in (1..=tries as u64).rev() {
         let Some(address) = endpoint.next_address() else { break };
-        let connected: io::Result<Stream> = connect_tcp(address, timeout_ms).await;
+        let spent_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        // An address that does not answer leaves time for the next.
+        let share_ms = (timeout_ms.saturating_sub(spent_ms) / left).max(TIMEOUT_MS_MIN);
+        let connected: io::Result<Stream> = connect_tcp(address, share_ms).await;
         match connected {
             Ok(stream) => return Ok(Lease::fresh(endpoint, stream)),
             Err(error) => failed = kind(&error),

@@ -101,11 +101,6 @@ impl Upstream {
         self.settings.borrow().clone()
     }
 
-    /// Whether it has one endpoint only.
-    pub fn is_single(&self) -> bool {
-        self.endpoints.borrow().len() == 1
-    }
-
     /// A place for one request.
     ///
     /// # Errors
@@ -119,19 +114,21 @@ impl Upstream {
         Ok(Permit(self.clone()))
     }
 
-    /// The endpoint for the next request, another one than `except` where there is one.
+    /// Another endpoint than the one that could not be reached, if there is one.
+    pub fn pick_other(&self, failed: EndpointId) -> Option<Rc<Endpoint>> {
+        let endpoints = self.endpoints.borrow();
+        let usable =
+            |index: usize| endpoints[index].is_reachable() && endpoints[index].id != failed;
+        self.balance.borrow_mut().pick(usable).map(|index| endpoints[index].clone())
+    }
+
+    /// The endpoint for the next request.
     ///
     /// # Errors
     /// [`ErrorKind::NoEndpoint`] when none has an address.
-    pub fn pick(&self, except: Option<EndpointId>) -> Result<Rc<Endpoint>, ErrorKind> {
+    pub fn pick(&self) -> Result<Rc<Endpoint>, ErrorKind> {
         let endpoints = self.endpoints.borrow();
-        let mut balance = self.balance.borrow_mut();
-        let reachable = |index: usize| endpoints[index].is_reachable();
-        let other = |index: usize| reachable(index) && Some(endpoints[index].id) != except;
-        let picked = match except {
-            None => balance.pick(reachable),
-            Some(_) => balance.pick(other).or_else(|| balance.pick(reachable)),
-        };
+        let picked = self.balance.borrow_mut().pick(|index| endpoints[index].is_reachable());
         picked.map(|index| endpoints[index].clone()).ok_or(ErrorKind::NoEndpoint)
     }
 }
@@ -236,7 +233,7 @@ mod tests {
         let upstream = Upstream::new(&first);
         for (weights, share) in [([1, 1], 2), ([1, 3], 3), ([1, 1], 2)] {
             upstream.apply(&plan(&weights), endpoints.clone(), 1);
-            let picks = (0..4).map(|_| upstream.pick(None).expect("both are reachable").id);
+            let picks = (0..4).map(|_| upstream.pick().expect("both are reachable").id);
             assert_eq!(picks.filter(|id| *id == EndpointId(1)).count(), share, "{weights:?}");
         }
     }

@@ -5,7 +5,6 @@ use std::rc::Rc;
 
 use super::group::Endpoint;
 use crate::io::{Peek, Stream};
-use crate::limits::SWEEP_MS;
 use crate::observe::WorkerCounters;
 
 /// The idle connections of one endpoint.
@@ -33,14 +32,13 @@ pub struct Lease {
 }
 
 impl Pool {
-    /// Takes the most recently used connection that is alive. `checked` asks for a look at the
-    /// youngest ones too, for requests that cannot be sent twice.
-    fn take(&self, now_ms: u64, checked: bool, counters: &WorkerCounters) -> Option<Box<Stream>> {
+    /// Takes the most recently used connection that is alive and silent. Each is looked at: bytes
+    /// that came unasked would answer the wrong request (docs/decisions/0006).
+    fn take(&self, counters: &WorkerCounters) -> Option<Box<Stream>> {
         loop {
             let idle = self.idle.borrow_mut().pop()?;
             counters.pool_idle.decrement();
-            let young = now_ms.saturating_sub(idle.since_ms) < SWEEP_MS;
-            if (young && !checked) || idle.stream.peek() == Peek::Nothing {
+            if idle.stream.peek() == Peek::Nothing {
                 return Some(idle.stream);
             }
             counters.pool_stale.increment();
@@ -48,13 +46,13 @@ impl Pool {
         }
     }
 
-    fn put(&self, stream: Box<Stream>, now_ms: u64, max: usize, counters: &WorkerCounters) {
+    fn put(&self, fresh: Idle, max: usize, counters: &WorkerCounters) {
         let mut idle = self.idle.borrow_mut();
         if self.closed.get() || idle.len() >= max {
             counters.upstream_connections.decrement();
             return;
         }
-        idle.push(Idle { stream, since_ms: now_ms });
+        idle.push(fresh);
         counters.pool_idle.increment();
     }
 
@@ -103,8 +101,8 @@ impl Pool {
 
 impl Lease {
     /// A pooled connection to `endpoint`, if it has one that is alive.
-    pub(super) fn pooled(endpoint: &Rc<Endpoint>, now_ms: u64, checked: bool) -> Option<Lease> {
-        let stream = endpoint.pool.take(now_ms, checked, &endpoint.counters)?;
+    pub(super) fn pooled(endpoint: &Rc<Endpoint>) -> Option<Lease> {
+        let stream = endpoint.pool.take(&endpoint.counters)?;
         endpoint.counters.pool_hits.increment();
         Some(Lease { stream: Some(stream), endpoint: endpoint.clone(), reused: true })
     }
@@ -130,7 +128,8 @@ impl Lease {
     #[inline]
     pub fn release(mut self, now_ms: u64, max: usize) {
         if let Some(stream) = self.stream.take() {
-            self.endpoint.pool.put(stream, now_ms, max, &self.endpoint.counters);
+            let idle = Idle { stream, since_ms: now_ms };
+            self.endpoint.pool.put(idle, max, &self.endpoint.counters);
         }
     }
 }

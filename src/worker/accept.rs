@@ -10,7 +10,7 @@ use crate::limits::{ACCEPT_BURST_MAX, DESCRIPTOR_PAUSE_MS, SWEEP_MS};
 use crate::proxy::Downstream;
 
 /// Accepts until the worker closes its listeners.
-pub(super) async fn run(worker: Rc<Worker>, listener: Listener, index: usize) {
+pub(super) async fn run(worker: &Rc<Worker>, listener: &Listener, index: usize) {
     let mut pause_ms = DESCRIPTOR_PAUSE_MS.0;
     loop {
         // The pause bounds how long a drain waits for a listener that nobody connects to.
@@ -20,11 +20,11 @@ pub(super) async fn run(worker: Rc<Worker>, listener: Listener, index: usize) {
         if worker.closing.get() {
             break;
         }
-        match burst(&worker, &listener, index) {
+        match burst(worker, listener, index) {
             Ok(()) => pause_ms = DESCRIPTOR_PAUSE_MS.0,
             Err(error) if is_exhausted(&error) => {
                 worker.core.counters.descriptors_exhausted.increment();
-                shed(&worker, &listener);
+                shed(worker, listener);
                 sleep_ms(pause_ms).await;
                 pause_ms = (pause_ms * 2).min(DESCRIPTOR_PAUSE_MS.1);
             }
@@ -34,9 +34,13 @@ pub(super) async fn run(worker: Rc<Worker>, listener: Listener, index: usize) {
             }
         }
     }
-    // What the kernel has queued was accepted as far as its client knows: it is served.
+}
+
+/// Serves what the kernel has queued, which was accepted as far as its clients know, and closes the
+/// listener.
+pub(super) fn finish(worker: &Rc<Worker>, listener: Listener, index: usize) {
     while let Ok(Some((stream, peer))) = listener.accept() {
-        admit(&worker, stream, peer, index);
+        admit(worker, stream, peer, index);
     }
     drop(listener);
     worker.listeners.set(worker.listeners.get() - 1);

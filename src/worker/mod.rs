@@ -67,6 +67,8 @@ struct Worker {
     /// A descriptor to give up when none is left, so that a connection can be taken and closed.
     reserve: RefCell<Option<std::fs::File>>,
     reports: Sender<Report>,
+    /// Panics of service loops: since when, and how many.
+    panics: Cell<(u64, u32)>,
 }
 
 /// Starts a worker. It answers with [`Report::Started`] or [`Report::Failed`].
@@ -96,7 +98,11 @@ fn start(setup: Setup) -> Result<(), String> {
         let (worker, listeners, wake) = assemble(setup).map_err(|error| error.to_string())?;
         let _ = reports.send(started);
         for (index, listener) in listeners.into_iter().enumerate() {
-            service(&worker, "accept", accept::run(worker.clone(), listener, index));
+            let worker = worker.clone();
+            spawn_task(async move {
+                worker.persist("accept", || accept::run(&worker, &listener, index)).await;
+                accept::finish(&worker, listener, index);
+            });
         }
         sweeper::start(&worker);
         inbox_loop(&worker, wake.0, wake.1).await;
@@ -119,6 +125,7 @@ fn assemble(setup: Setup) -> std::io::Result<(Rc<Worker>, Vec<Listener>, Wakeup)
         closing: Cell::new(false),
         reserve: RefCell::new(std::fs::File::open("/dev/null").ok()),
         reports: setup.reports,
+        panics: Cell::default(),
     });
     Ok((worker, listeners, (wake, setup.inbox.messages)))
 }
@@ -129,16 +136,14 @@ fn pin(cpu: usize) -> rustix::io::Result<()> {
     rustix::thread::sched_setaffinity(None, &set)
 }
 
-/// Runs a loop that must not end. A panic in it is caught, counted and reported; too many end the
-/// process, because a worker without its loops looks alive and is not.
-fn service(worker: &Rc<Worker>, name: &'static str, task: impl Future<Output = ()> + 'static) {
+/// Runs a loop that must not end, in a task of its own.
+fn service<F: Future<Output = ()> + 'static>(
+    worker: &Rc<Worker>,
+    name: &'static str,
+    task: impl FnMut() -> F + 'static,
+) {
     let worker = worker.clone();
-    spawn_task(async move {
-        if catch_panic(task).await.is_none() {
-            worker.core.counters.panics.increment();
-            worker.give_up(&format!("a panic ended its {name} loop"));
-        }
-    });
+    spawn_task(async move { worker.persist(name, task).await });
 }
 
 /// Takes what the control thread sends. A panic while one message is handled does not lose the
@@ -148,19 +153,14 @@ async fn inbox_loop(
     wake: Wake,
     messages: crossbeam_channel::Receiver<Message>,
 ) {
-    let mut panics = 0;
     loop {
         while let Ok(message) = messages.try_recv() {
             let handled = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                 worker.handle(message);
             }));
-            if handled.is_err() {
-                worker.core.counters.panics.increment();
-                panics += 1;
+            if handled.is_err() && worker.panicked("inbox") {
+                return;
             }
-        }
-        if panics >= SERVICE_PANICS_MAX {
-            return worker.give_up("its inbox panicked again and again");
         }
         if let Err(error) = wake.wait().await {
             return worker.give_up(&format!("its inbox cannot be waited on: {error}"));
@@ -178,9 +178,36 @@ impl Worker {
             }
             Message::Addresses(resolved) => self.core.set_addresses(&resolved),
             Message::Drain { delay_ms, bound_ms } => {
-                service(self, "drain", drain::run(self.clone(), delay_ms, bound_ms));
+                let worker = self.clone();
+                service(self, "drain", move || drain::run(worker.clone(), delay_ms, bound_ms));
             }
         }
+    }
+
+    /// Runs a loop to its end; one that panics is counted and begun again.
+    async fn persist<F: Future<Output = ()>>(&self, name: &str, mut task: impl FnMut() -> F) {
+        while catch_panic(task()).await.is_none() {
+            if self.panicked(name) {
+                return;
+            }
+        }
+    }
+
+    /// Counts a panic of a service loop. True when there were too many within a minute: a worker
+    /// without its loops looks alive and is not, so that the process is to end.
+    fn panicked(&self, name: &str) -> bool {
+        self.core.counters.panics.increment();
+        let now_ms = self.core.clock_ms();
+        let (since_ms, count) = self.panics.get();
+        let (since_ms, count) =
+            if now_ms - since_ms > 60_000 { (now_ms, 1) } else { (since_ms, count + 1) };
+        self.panics.set((since_ms, count));
+        tracing::error!("a panic ended the {name} loop of worker {}", self.index);
+        let too_many = count >= SERVICE_PANICS_MAX;
+        if too_many {
+            self.give_up(&format!("its service loops panicked {count} times within a minute"));
+        }
+        too_many
     }
 
     /// Tells the control thread that this worker is of no use any more.

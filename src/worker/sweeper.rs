@@ -15,7 +15,8 @@ const LONG_MS: u64 = 2 * SWEEP_MS;
 
 /// Starts the sweeps of a core.
 pub(super) fn start(worker: &Rc<Worker>) {
-    service(worker, "sweep", run(worker.core.clone()));
+    let core = worker.core.clone();
+    service(worker, "sweep", move || run(core.clone()));
 }
 
 async fn run(core: Rc<Core>) {

@@ -95,7 +95,7 @@ fn length(values: &[&[u8]]) -> Result<Option<u64>, Refusal> {
         [value] if value.iter().all(u8::is_ascii_digit) => {
             // An empty value does not parse either.
             let text = String::from_utf8_lossy(value);
-            text.parse().map(Some).map_err(|_| Refusal::Doubtful)
+            text.parse::<i64>().map(|length| Some(length as u64)).map_err(|_| Refusal::Doubtful)
         }
         _ => Err(Refusal::Doubtful),
     }
@@ -154,7 +154,7 @@ pub fn chunked(bytes: &[u8]) -> Parse<Chunked> {
 fn chunk_line(input: &mut Input<'_>, extensions: &mut usize) -> Parse<u64> {
     let digits = input.one_or_more(|byte| byte.is_ascii_hexdigit(), 16)?;
     let size = String::from_utf8_lossy(&digits);
-    let size = u64::from_str_radix(&size, 16).map_err(|_| Stop::Bad)?;
+    let size = i64::from_str_radix(&size, 16).map_err(|_| Stop::Bad)? as u64;
     if input.peek()? == b';' {
         input.byte(b';')?;
         *extensions += 1;

@@ -170,7 +170,7 @@ fn decode_unreserved(path: &[u8]) -> Option<Vec<u8>> {
         if !digits.iter().all(u8::is_ascii_hexdigit) {
             return None;
         }
-        let digits = String::from_utf8_lossy(digits).to_uppercase();
+        let digits = String::from_utf8_lossy(digits).into_owned();
         match u8::from_str_radix(&digits, 16) {
             Ok(byte) if unreserved(byte) => decoded.push(byte),
             _ => decoded.extend_from_slice(format!("%{digits}").as_bytes()),
