@@ -80,6 +80,27 @@ pub enum Deny {
     Keep,
 }
 
+/// Whether a normalised path turns into one with dot segments where a next hop decodes its slashes
+/// (`..%2f`), or strips the parameters of segments that were sent with encoded dots (`%2e%2e;`).
+/// Passed on, it would be half decoded: no policy lets it through.
+pub fn hides_dot_segments(sent: &[u8], normal: &[u8]) -> bool {
+    let mut decoded = Vec::with_capacity(normal.len());
+    let mut rest = normal;
+    while let [byte, after @ ..] = rest {
+        let (byte, after) = match rest {
+            [b'%', high, low, after @ ..] => (decode(*high, *low).unwrap_or(*byte), after),
+            _ => (*byte, after),
+        };
+        decoded.push(if byte == b'\\' { b'/' } else { byte });
+        rest = after;
+    }
+    let parametrised = |path: &[u8]| {
+        path.split(|byte| *byte == b'/').filter(|segment| segment.starts_with(b"..;")).count()
+    };
+    decoded.split(|byte| *byte == b'/').any(|segment| segment == b".." || segment == b".")
+        || parametrised(normal) > parametrised(sent)
+}
+
 impl Policy {
     /// Whether a path with these facts may pass.
     ///
@@ -320,6 +341,25 @@ mod tests {
     use ErrorKind::*;
 
     /// RFC 9112 section 3.2
+    #[test]
+    fn dots_that_only_a_next_hop_would_see_are_found() {
+        let hidden = |sent: &str| {
+            let mut out = Vec::new();
+            let facts = normalise_path(sent.as_bytes(), &mut out).expect("valid");
+            let normal = if facts.changed { out.as_slice() } else { sent.as_bytes() };
+            hides_dot_segments(sent.as_bytes(), normal)
+        };
+        for path in
+            ["/..%2fx", "/%2e%2e%2fx", "/a%2F..", "/a%5c%2e%2e%5cb", "/a%2f.%2Fb", "/%2e%2e;/a"]
+        {
+            assert!(hidden(path), "{path}");
+        }
+        for path in ["/a%2fb", "/..;/a", "/a..%2fb", "/a%2f...", "/a%252e%252e%252f", "/x/../b%2fc"]
+        {
+            assert!(!hidden(path), "{path}");
+        }
+    }
+
     #[test]
     fn targets_are_taken_apart() {
         let target =

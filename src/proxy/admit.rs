@@ -5,7 +5,9 @@ use std::sync::Arc;
 use super::{Downstream, Exchange};
 use crate::context::{RequestContext, RequestId};
 use crate::error::ErrorKind;
-use crate::http::uri::{PathFacts, Target, TargetForm, normalise_path, parse_target, valid_host};
+use crate::http::uri::{
+    PathFacts, Target, TargetForm, hides_dot_segments, normalise_path, parse_target, valid_host,
+};
 use crate::http::{BodyFraming, Known, RequestHead, Span, Version};
 use crate::http1::body::Body;
 use crate::http1::encode::{names_connection_option, upgrade_protocols};
@@ -89,6 +91,12 @@ fn read_target(context: &mut RequestContext) -> Result<PathFacts, ErrorKind> {
         _ => None,
     };
     let facts = normalise_path(path, &mut context.target.normalised)?;
+    let normal = if facts.changed { &context.target.normalised } else { path };
+    if (facts.encoded_slash || facts.backslash || facts.dot_dot_semicolon)
+        && hides_dot_segments(path, normal)
+    {
+        return Err(ErrorKind::PathRefused);
+    }
     let target = &mut context.target;
     target.asterisk = form == TargetForm::Asterisk;
     target.authority = authority.and_then(locate);
