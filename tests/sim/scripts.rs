@@ -29,7 +29,7 @@ pub const ANY: &str = "*";
 
 /// All scripts.
 pub fn all() -> Vec<Script> {
-    [requests(), pipelines(), answers(), conversions(), endings(), refusals()]
+    [requests(), pipelines(), answers(), conversions(), endings(), reuse(), refusals()]
         .into_iter()
         .flatten()
         .collect()
@@ -211,7 +211,8 @@ fn conversions() -> Vec<Script> {
     ]
 }
 
-fn endings() -> Vec<Script> {
+/// Pooled connections that have ended, or end as they are used again.
+fn reuse() -> Vec<Script> {
     vec![
         Script {
             name: "a stale connection",
@@ -239,6 +240,11 @@ fn endings() -> Vec<Script> {
             asked: &[&[("GET", "/a", ""), ("GET", "/b", "")], &[("GET", "/b", "")]],
             tunnel: None,
         },
+    ]
+}
+
+fn endings() -> Vec<Script> {
+    vec![
         Script {
             name: "a half-closed client",
             steps: vec![client("GET /a HTTP/1.1\r\nHost: x\r\n\r\n"), Step::ClientEnd, origin(OK)],
