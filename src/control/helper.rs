@@ -83,7 +83,8 @@ impl Helpers {
         let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
         thread("helper").spawn(move || compiler.run(&jobs))?;
         let answers = events.clone();
-        // Apart from the compiler, so that a dead name server cannot hold up a reload.
+        // Apart from the compiler, so that a dead name server holds up no reload that brings in no
+        // name, and one that does for no longer than `RESOLVE_AT_START_MS`.
         thread("resolver").spawn(move || resolve_all(&names, &answers))?;
         let relayed = events.clone();
         // A crossbeam channel cannot wake the control thread's runtime.
