@@ -163,8 +163,15 @@ pub const DEMO_TIMEOUT_MS: u64 = 75_000;
 /// Panics of a service loop within a minute that end the process.
 pub const SERVICE_PANICS_MAX: u32 = 3;
 
-/// Bytes of a configuration file.
+/// Bytes of a configuration, all its files together.
 pub const CONFIG_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// Files of a configuration.
+pub const CONFIG_FILES_MAX: usize = 1_024;
+/// Files that include each other, one inside the other; deeper ones cannot be followed by a reader
+/// either.
+pub const INCLUDE_DEPTH_MAX: usize = 8;
+/// Bytes that environment variables add to a configuration: a long one may stand in many places.
+pub const ENVIRONMENT_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Errors of one configuration that are shown.
 pub const CONFIG_ERRORS_MAX: usize = 100;
 /// Tables and arrays inside each other; the deepest key of ours stands in the fifth.

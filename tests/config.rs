@@ -40,7 +40,7 @@ fn said(text: &str) -> String {
 }
 
 fn render(found: &ringway::config::Diagnostics, text: &str) -> String {
-    found.render(&Source { name: "x.toml".into(), text: text.into() }, false)
+    found.render(&Source::toml("x.toml", text).into(), false)
 }
 
 #[test]

@@ -10,7 +10,7 @@ use crate::config::diagnostic::Span;
 use crate::config::read::Address;
 use crate::config::tree::Node;
 use crate::config::written::{self, Admin, Config, Driver, Matcher, Treatment};
-use crate::config::{Diagnostic, Diagnostics};
+use crate::config::{Diagnostic, Diagnostics, Gathered, Source};
 use crate::http::HeadLimits;
 use crate::http::uri::{Allow, Deny};
 use crate::limits::*;
@@ -26,10 +26,29 @@ pub fn compile(
     ids: &mut Ids,
     version: u64,
 ) -> Result<(Snapshot, Diagnostics), Diagnostics> {
-    let mut decoder = Decoder::default();
-    let Some(tree) = Node::parse_toml(text, &mut decoder.found) else { return Err(decoder.found) };
-    let config = Config::decode(&tree, &mut decoder);
+    let gathered = Gathered::from_source(Source::toml("", text), &|name| std::env::var_os(name));
+    compile_tree(&gathered.tree, gathered.complete, gathered.decoder, ids, version)
+}
+
+/// Compiles a tree, of which `decoder` knows what has been found so far. Where it is not
+/// `complete`, nothing is said of what is missing.
+///
+/// # Errors
+/// Everything that is wrong in it.
+pub fn compile_tree(
+    tree: &Node,
+    complete: bool,
+    mut decoder: Decoder,
+    ids: &mut Ids,
+    version: u64,
+) -> Result<(Snapshot, Diagnostics), Diagnostics> {
+    let before = decoder.found.count();
+    let config = Config::decode(tree, &mut decoder);
     let mut found = decoder.found;
+    if !complete {
+        found.retain_placed(before);
+        return Err(found);
+    }
     check_addresses(&config, &mut found);
     config.listeners.iter().for_each(|listener| check_head(listener, &mut found));
     config.upstreams.iter().for_each(|upstream| check_endpoints(upstream, &mut found));
@@ -37,7 +56,8 @@ pub fn compile(
     if !found.is_empty() {
         return Err(found);
     }
-    Ok((snapshot(&config, ids, version), unused_upstreams(&config)))
+    found.append(unused_upstreams(&config));
+    Ok((snapshot(&config, ids, version), found))
 }
 
 /// Two sockets cannot listen on one address.

@@ -7,9 +7,9 @@ pub mod compile;
 pub mod ids;
 pub mod load;
 
-pub use compile::compile;
+pub use compile::{compile, compile_tree};
 pub use ids::Ids;
-pub use load::{Loaded, Rejected, load, load_text};
+pub use load::{Loaded, Rejected, effective, load, load_source, load_text};
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
