@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use ringway::config::{Gathered, Source, Sources};
@@ -187,7 +187,7 @@ fn an_error_names_the_file_in_which_it_stands() {
         ],
     );
     let said = folder.refused();
-    has(&said, &["--> a.toml:3:16", "--> a.toml:3:14", "--> b.json:3:49", "no upstream `v`"]);
+    has(&said, &["--> a.toml:3:16", "--> a.toml:3:14", "--> b.json:3:44", "no upstream `v`"]);
     assert_eq!(folder.load().expect_err("refused").count(), 3);
 }
 

@@ -44,6 +44,8 @@ pub struct Diagnostics {
     dropped: usize,
     /// Strings with environment variables, by their first byte.
     expansions: BTreeMap<usize, Expansion>,
+    /// What was written for their values, as messages would quote them.
+    written: BTreeMap<String, Box<str>>,
 }
 
 /// What became of a string with environment variables.
@@ -125,14 +127,9 @@ impl Diagnostic {
         }
     }
 
-    /// Without the value of an environment variable: `written` stands in its place.
-    fn conceal(&mut self, value: &str, written: &str) {
+    fn texts(&mut self) -> impl Iterator<Item = &mut String> {
         let other = self.other.iter_mut().map(|(_, label)| label);
-        for text in [&mut self.message, &mut self.label, &mut self.remedy].into_iter().chain(other)
-        {
-            *text = replace_words(text, value, written);
-            *text = replace_words(text, &value.escape_debug().to_string(), written);
-        }
+        [&mut self.message, &mut self.label, &mut self.remedy].into_iter().chain(other)
     }
 }
 
@@ -150,18 +147,35 @@ impl Diagnostics {
             return;
         }
         let mut found = diagnostic();
-        let places = [found.span.clone(), found.other.as_ref().map(|(span, _)| span.clone())];
-        for span in places.into_iter().flatten() {
-            match self.expansions.get(&span.start) {
-                None => {}
-                Some(Expansion::Unknown) => return,
-                Some(Expansion::Known { value, written }) => found.conceal(value, written),
-            }
+        if !self.expansions.is_empty() && !self.conceal(&mut found) {
+            return;
         }
         match full {
             true => self.dropped += 1,
             false => self.kept.push(found),
         }
+    }
+
+    /// Puts what was written in place of values of environment variables: at their own places
+    /// wherever they stand, elsewhere where they are quoted. No: it is not to be said at all.
+    fn conceal(&self, found: &mut Diagnostic) -> bool {
+        let places = [found.span.clone(), found.other.as_ref().map(|(span, _)| span.clone())];
+        for span in places.into_iter().flatten() {
+            match self.expansions.get(&span.start) {
+                None => {}
+                Some(Expansion::Unknown) => return false,
+                Some(Expansion::Known { value, written }) => {
+                    for text in found.texts() {
+                        *text = replace_words(text, value, written);
+                    }
+                }
+            }
+        }
+        for text in found.texts().filter(|text| text.contains('`')) {
+            let quoted = |part| self.written.get(part).map_or(part, |written| &**written);
+            *text = text.split('`').map(quoted).collect::<Vec<&str>>().join("`");
+        }
+        true
     }
 
     /// Adds what stands in `others`, without the values of environment variables known here.
@@ -174,6 +188,9 @@ impl Diagnostics {
     pub fn expanded(&mut self, span: &Span, value: &str, written: &str) {
         let known = Expansion::Known { value: value.into(), written: written.into() };
         self.expansions.insert(span.start, known);
+        if !value.is_empty() {
+            self.written.insert(value.escape_debug().to_string(), written.into());
+        }
     }
 
     /// The string at `span` is not known, which has been said: nothing else is said of it.
@@ -349,10 +366,11 @@ mod tests {
         all.push(Diagnostic::error(0..3, "`hunter2` is bad, hunter22 is not").label("hunter2"));
         all.push(Diagnostic::error(8..11, "follows from what has been said"));
         all.push(Diagnostic::error(12..13, "two").other(0..3, "not `hunter2`"));
+        all.push(Diagnostic::error(12..13, "three `hunter2`"));
         let text = all.render(&source(), false);
         assert!(text.contains("`${PASSWORD}` is bad, hunter22 is not"), "{text}");
         assert!(!text.contains("hunter2`") && !text.contains("follows"), "{text}");
-        assert_eq!(all.count(), 2);
+        assert_eq!(all.count(), 3);
         let mut more = Diagnostics::default();
         more.push(Diagnostic::warning(0..3, "hunter2"));
         all.append(more);

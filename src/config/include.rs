@@ -47,7 +47,7 @@ impl Gathered {
         let mut gathering = Gathering::new(source(text), lookup);
         // What could be read has a canonical path, unless it has just gone.
         if let Ok(canonical) = path.canonicalize() {
-            gathering.seen.insert(canonical, Seen { span: None, open: Some(0) });
+            gathering.seen.insert(canonical, Seen { name, span: None, open: Some(0) });
         }
         gathering.add(0, Some(path), 0);
         gathering.end()
@@ -89,6 +89,8 @@ struct Gathering<'a> {
 
 /// A file that was included.
 struct Seen {
+    /// What messages call it.
+    name: String,
     /// By which string; none is the first file.
     span: Option<Span>,
     /// How deep, while what it includes is being read.
@@ -188,7 +190,7 @@ impl<'a> Gathering<'a> {
     fn file(&mut self, path: &Path, span: &Span, depth: usize) {
         let canonical = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         if let Some(seen) = self.seen.get(&canonical) {
-            let error = self.seen_before(seen, path, span);
+            let error = self.seen_before(seen, span);
             return self.fail(error);
         }
         let bound = match () {
@@ -209,9 +211,10 @@ impl<'a> Gathering<'a> {
             Ok(text) => text,
             Err(why) => return self.fail(why.of_an_included(path, span)),
         };
-        let source = Source { name: path.display().to_string(), text, kind: Kind::of(path) };
+        let name = path.display().to_string();
+        let source = Source { name: name.clone(), text, kind: Kind::of(path) };
         let base = self.sources.add(source);
-        let seen = Seen { span: Some(span.clone()), open: Some(depth) };
+        let seen = Seen { name, span: Some(span.clone()), open: Some(depth) };
         self.seen.insert(canonical.clone(), seen);
         self.open.push(span.clone());
         self.add(base, Some(path), depth);
@@ -222,8 +225,8 @@ impl<'a> Gathering<'a> {
     }
 
     /// A cycle, or a file that is included twice.
-    fn seen_before(&self, seen: &Seen, path: &Path, span: &Span) -> Diagnostic {
-        let name = path.display();
+    fn seen_before(&self, seen: &Seen, span: &Span) -> Diagnostic {
+        let name = &seen.name;
         if let Some(depth) = seen.open {
             let error = Diagnostic::error(span.clone(), format!("`{name}` includes itself"))
                 .label("leads back to it")

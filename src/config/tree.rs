@@ -109,18 +109,28 @@ impl Node {
 /// Every syntax error is reported.
 fn parse_toml(text: &str, base: usize, found: &mut Diagnostics) -> Option<Node> {
     let (document, errors) = DeTable::parse_recoverable(text);
+    let mut again = None;
     for error in &errors {
-        found.push_with(|| syntax_error(text, base, error));
+        let span = error.span().unwrap_or(text.len()..text.len());
+        if error.message().starts_with("duplicate key") {
+            // With a table that stands twice, each of its keys does.
+            let before = text.get(..span.start).unwrap_or_default();
+            let line = before.rfind('\n').map_or(0, |newline| newline + 1);
+            let header = text[line..].trim_start().starts_with('[');
+            if !header && again.is_some_and(|again| !text[again..line].contains("\n[")) {
+                continue;
+            }
+            again = if header { Some(line) } else { again };
+        }
+        found.push_with(|| syntax_error(text, base, span, error.message()));
     }
     let mut reader = Toml { base, found };
     let value = errors.is_empty().then(|| reader.table(document.into_inner(), 0))?;
     Some(Node::new(base..base, value))
 }
 
-fn syntax_error(text: &str, base: usize, error: &toml::de::Error) -> Diagnostic {
-    let span = error.span().unwrap_or(text.len()..text.len());
+fn syntax_error(text: &str, base: usize, span: Span, message: &str) -> Diagnostic {
     let place = base + span.start..base + span.end;
-    let message = error.message();
     if message.starts_with("duplicate key") {
         let key = text.get(span.clone()).unwrap_or_default();
         let error = Diagnostic::error(place, format!("`{}` stands twice", key.escape_debug()))
