@@ -7,12 +7,16 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
+use proptest::prelude::*;
 use ringway::config::{Gathered, Source, Sources};
 use ringway::limits::{CONFIG_FILES_MAX, INCLUDE_DEPTH_MAX};
 use ringway::snapshot::{
     Ids, Loaded, Rejected, Snapshot, compile_tree, effective, load, load_source,
 };
 use serde_json::json;
+
+#[path = "../fuzz/src/config.rs"]
+mod fuzz;
 
 const LISTENER: &str = "[listener.a]\naddress = \"127.0.0.1:0\"\n";
 const UPSTREAM: &str = "[upstream.u]\nendpoints = [{ address = \"127.0.0.1:9001\" }]\n";
@@ -442,4 +446,74 @@ fn sources_keep_what_was_read() {
     assert_eq!(effective(&loaded.sources), before);
     let refused: Sources = Sources::clone(&folder.load().expect_err("refused").sources);
     assert_eq!(refused.first().text, "changed since");
+}
+
+/// A seed of the fuzz target, with pieces of others and words put into it.
+fn mutated() -> impl Strategy<Value = String> {
+    let seeds = || {
+        let files = fs::read_dir("fuzz/corpus/config").expect("seeds");
+        let mut paths: Vec<PathBuf> = files.map(|file| file.expect("an entry").path()).collect();
+        paths.sort();
+        let texts = paths.iter().filter_map(|path| fs::read_to_string(path).ok());
+        texts.collect::<Vec<String>>()
+    };
+    let piece = prop_oneof![
+        prop::sample::select(WORDS).prop_map(str::to_owned),
+        "[ -~\n]{0,6}",
+        (prop::sample::select(seeds()), any::<prop::sample::Index>(), 0usize..60).prop_map(
+            |(text, at, length)| {
+                let at = at.index(text.len() + 1);
+                text.get(at..(at + length).min(text.len())).unwrap_or_default().to_owned()
+            }
+        ),
+    ];
+    let edit = (any::<prop::sample::Index>(), 0usize..12, piece);
+    (prop::sample::select(seeds()), prop::collection::vec(edit, 0..6)).prop_map(
+        |(mut text, edits)| {
+            for (at, length, piece) in edits {
+                let at = at.index(text.len() + 1);
+                let end = (at + length).min(text.len());
+                if text.is_char_boundary(at) && text.is_char_boundary(end) {
+                    text.replace_range(at..end, &piece);
+                }
+            }
+            text
+        },
+    )
+}
+
+const WORDS: &[&str] = &[
+    "${SECRET}",
+    "${PORT}",
+    "${EMPTY:-x}",
+    "${NONE}",
+    "$${SECRET}",
+    "include = [\"a\"]\n",
+    "\"include\": [], ",
+    "null",
+    "1e999",
+    "9223372036854775808",
+    "\"\"\"",
+    "\\u00e9",
+    "\\ud800",
+    "\u{1}",
+    "\u{b}",
+    "\u{a0}",
+    "\u{feff}",
+    "é",
+    "[[",
+    "{",
+    "\r\n",
+    "authorization",
+    "://u@",
+    "`",
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_text_near_a_seed_passes_the_fuzz_target(text in mutated()) {
+        fuzz::config(text.as_bytes());
+    }
 }

@@ -45,6 +45,11 @@ fn target() {
 }
 
 #[test]
+fn config() {
+    replay("config", harness::config);
+}
+
+#[test]
 fn connection() {
     replay("connection", harness::connection);
 }

@@ -6,6 +6,7 @@
 //! accept.
 
 pub mod chunked;
+pub mod config;
 pub mod connection;
 pub mod framing;
 pub mod head;
@@ -18,6 +19,8 @@ pub mod reference;
 pub mod sim;
 
 pub use chunked::chunked;
+#[allow(unused_imports, reason = "tests that include this file use a part of it")]
+pub use config::config;
 #[allow(unused_imports, reason = "tests that include this file use a part of it")]
 pub use connection::connection;
 pub use framing::framing;
