@@ -72,7 +72,7 @@ fn the_smallest_file_gets_the_defaults() {
     let upstream = &snapshot.upstreams[0];
     assert_eq!(upstream.endpoints[0].weight, limits::WEIGHT_DEFAULT);
     assert_eq!(upstream.in_flight_max, 0);
-    assert_eq!(snapshot.routes.find(b"/any").map(|route| route.upstream), Some(upstream.id));
+    assert_eq!(snapshot.routes.find(b"/any").map(|route| route.index), Some(0));
 }
 
 #[test]

@@ -6,6 +6,7 @@
 //! accept.
 
 pub mod chunked;
+#[allow(dead_code, reason = "tests that include this file use a part of it")]
 pub mod config;
 pub mod connection;
 pub mod framing;

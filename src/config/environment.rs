@@ -108,6 +108,11 @@ pub fn is_reference(text: &str) -> bool {
     reference(text).is_some_and(|found| found.default.is_none() && found.length == text.len())
 }
 
+/// Whether a variable stands in `text`.
+pub fn has_reference(text: &str) -> bool {
+    text.match_indices("${").any(|(at, _)| reference(&text[at..]).is_some())
+}
+
 fn expanded<'t>(text: &'t str, lookup: Lookup<'_>) -> (String, Vec<Failed<'t>>) {
     let (mut out, mut failed) = (String::with_capacity(text.len()), Vec::new());
     let mut rest = text;
@@ -236,6 +241,7 @@ mod tests {
     #[test]
     fn a_reference_alone_shows_nothing() {
         assert!(is_reference("${A}"));
+        assert!(has_reference("x${a}${A}") && !has_reference("x${a} ${A"));
         assert!(!is_reference("${A:-secret}") && !is_reference("x${A}") && !is_reference("${a}"));
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Number, Value as Json};
 
-use super::environment::is_reference;
+use super::environment::{has_reference, is_reference};
 use super::merge::NAMED;
 use super::tree::{Entry, Node, Value};
 
@@ -55,7 +55,7 @@ fn plain(node: &Node, key: &str) -> Json {
 fn table(entries: &[Entry], key: &str) -> Json {
     // `{ header = "authorization", equals = "..." }`: the secret is that of another key.
     let names_secret = |entry: &&Entry| match &entry.value.value {
-        Value::String(text) => NAMES.contains(&&*entry.key) && is_secret(text),
+        Value::String(text) => NAMES.contains(&&*entry.key) && is_secret(entry.value.shown(text)),
         _ => false,
     };
     let named = entries.iter().find(names_secret);
@@ -86,8 +86,11 @@ fn hidden(node: &Node) -> Json {
     }
 }
 
-/// Whether what stands under `name` is a secret.
+/// Whether what stands under `name` is a secret, or may be one.
 fn is_secret(name: &str) -> bool {
+    if has_reference(name) {
+        return true;
+    }
     let name = name.to_ascii_lowercase().replace('_', "-");
     SECRET_NAMES.contains(&&*name) || SECRET_PARTS.iter().any(|part| name.contains(part))
 }
@@ -160,7 +163,8 @@ mod tests {
             "[filter.f]\nset = { Authorization = \"Basic x\", x-env = \"y\", X_API_KEY = \"k\" }\n\
              cookie = [\"a\", \"b\"]\nclient_secret = { a = \"x\", n = 5, on = true }\n\
              add = [{ name = \"Set-Cookie\", value = \"s\" }, { name = \"via\", value = \"v\" }]\n\
-             lines = [\"Cookie: a=b\", \"Via: x\"]\n",
+             lines = [\"Cookie: a=b\", \"Via: x\", \"${A}: x\"]\n\
+             more = [{ header = \"${A}\", value = \"v\" }]\n",
         );
         let expected = json!({ "filter": { "f": {
             "set": { "Authorization": REDACTED, "x-env": "y", "X_API_KEY": REDACTED },
@@ -170,7 +174,8 @@ mod tests {
                 { "name": "Set-Cookie", "value": REDACTED },
                 { "name": "via", "value": "v" },
             ],
-            "lines": ["Cookie: <redacted>", "Via: x"],
+            "lines": ["Cookie: <redacted>", "Via: x", "${A}: <redacted>"],
+            "more": [{ "header": "${A}", "value": REDACTED }],
         } } });
         assert_eq!(json, expected);
     }

@@ -7,6 +7,8 @@ pub mod compile;
 pub mod ids;
 pub mod load;
 
+mod routes;
+
 pub use compile::{compile, compile_tree};
 pub use ids::Ids;
 pub use load::{Loaded, Rejected, effective, load, load_source, load_text};
