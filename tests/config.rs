@@ -448,7 +448,7 @@ fn a_file_with_a_byte_order_mark_or_crlf_is_taken() {
 
 /// Every key that the decoder asks for, by the name that the reference gives it.
 fn keys() -> BTreeSet<String> {
-    let mut decoder = Decoder::default();
+    let mut decoder = Decoder::recording();
     let tree = Node::parse_toml(FULL, &mut decoder.found).expect("full.toml is valid");
     Config::decode(&tree, &mut decoder);
     let full = |(section, key): &(&str, &str)| match *section {
