@@ -21,6 +21,7 @@ pub mod read;
 
 pub mod include;
 
+pub mod reference;
 pub mod written;
 
 pub use diagnostic::{Diagnostic, Diagnostics, Severity};

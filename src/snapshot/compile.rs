@@ -4,19 +4,20 @@ use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::{AdminPlan, DriverChoice, Ids, ListenerPlan, RuntimePlan, Snapshot, routes};
+use super::{AdminPlan, DriverChoice, Ids, ListenerPlan, RuntimePlan, Snapshot, filters, routes};
 use crate::config::decode::Decoder;
 use crate::config::diagnostic::Span;
 use crate::config::read::Address;
 use crate::config::tree::Node;
 use crate::config::written::{self, Admin, Config, Driver};
 use crate::config::{Diagnostic, Diagnostics, Gathered, Source};
+use crate::filter::FilterChain;
 use crate::http::HeadLimits;
 use crate::limits::*;
-use crate::route::RouteTable;
+use crate::route::{RoutePlan, RouteTable};
 use crate::upstream::{EndpointAddress, EndpointPlan, UpstreamId, UpstreamPlan};
 
-/// Compiles a TOML text: the snapshot and warnings. `ids` change only if the text is taken.
+/// Compiles a TOML text: the snapshot and warnings.
 ///
 /// # Errors
 /// Everything that is wrong in it.
@@ -43,11 +44,15 @@ pub fn compile_tree(
 ) -> Result<(Snapshot, Diagnostics), Diagnostics> {
     let before = decoder.found.count();
     let config = Config::decode(tree, &mut decoder);
-    let mut found = decoder.found;
+    let filters = filters::Named::decode(&config, ids, &mut decoder);
     if !complete {
-        found.retain_placed(before);
-        return Err(found);
+        decoder.found.retain_placed(before);
+        return Err(decoder.found);
     }
+    let chains = (config.routes.iter())
+        .map(|route| filters.chain(&route.id.value, &route.filters, ids, &mut decoder))
+        .collect();
+    let mut found = decoder.found;
     check_addresses(&config, &mut found);
     config.listeners.iter().for_each(|listener| check_head(listener, &mut found));
     config.upstreams.iter().for_each(|upstream| check_endpoints(upstream, &mut found));
@@ -55,8 +60,10 @@ pub fn compile_tree(
     if !found.is_empty() {
         return Err(found);
     }
+    ids.kept.prune();
     found.append(unused_upstreams(&config));
-    Ok((snapshot(&config, ids, version), found))
+    filters.warn_unused(&mut found);
+    Ok((snapshot(&config, chains, ids, version), found))
 }
 
 /// Two sockets cannot listen on one address.
@@ -138,21 +145,23 @@ fn unused_upstreams(config: &Config<'_>) -> Diagnostics {
 }
 
 /// Everything has been checked: this cannot fail.
-fn snapshot(config: &Config<'_>, ids: &mut Ids, version: u64) -> Snapshot {
+fn snapshot(
+    config: &Config<'_>,
+    chains: Vec<Arc<FilterChain>>,
+    ids: &mut Ids,
+    version: u64,
+) -> Snapshot {
     let listeners: Vec<_> = config.listeners.iter().map(listener).map(Arc::new).collect();
     let upstreams: Vec<_> =
         config.upstreams.iter().map(|written| Arc::new(upstream(written, ids))).collect();
     let by_name: HashMap<&str, UpstreamId> =
         upstreams.iter().map(|upstream| (&*upstream.name, upstream.id)).collect();
-    let plans: Vec<_> = config
-        .routes
-        .iter()
-        .enumerate()
+    let plans: Vec<Arc<RoutePlan>> = (config.routes.iter().enumerate())
         .map(|(index, written)| {
-            routes::plan(written, index, by_name[&*written.upstream.value], ids)
+            Arc::new(routes::plan(written, index, by_name[&*written.upstream.value], ids))
         })
         .collect();
-    let routes = RouteTable::new(plans);
+    let routes = RouteTable::new(plans.iter().cloned());
     let fine_timeouts = listeners
         .iter()
         .flat_map(|l| [l.head_timeout_ms, l.body_timeout_ms, l.idle_timeout_ms, l.write_timeout_ms])
@@ -170,6 +179,8 @@ fn snapshot(config: &Config<'_>, ids: &mut Ids, version: u64) -> Snapshot {
         listeners,
         upstreams,
         routes,
+        plans,
+        chains,
         fine_timeouts,
     }
 }
