@@ -8,8 +8,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use divan::{Bencher, black_box};
 use ringway::observe::AccessRecord;
-use ringway::observe::access_log::queue::log_queue;
-use ringway::observe::access_log::{DateText, Format};
+use ringway::observe::access_log::{DateText, Format, log_queue};
 
 fn main() {
     divan::main();

@@ -2,8 +2,7 @@
 
 use super::*;
 use crate::observe::AccessRecord;
-use crate::observe::access_log::queue::log_queue;
-use crate::observe::access_log::{Format, LogBuffer, LogCounts, Target};
+use crate::observe::access_log::{Format, LogBuffer, LogCounts, Target, log_queue};
 use rustix::fs::{Mode, OFlags};
 use std::fs::File;
 use std::io::Read;
@@ -290,7 +289,6 @@ fn a_full_disk_drops_and_counts_and_recovers() {
     let disk = directory.file("disk");
     std::fs::create_dir(&disk).expect("a directory");
     if !run(Command::new("mount").args(["-t", "tmpfs", "-o", "size=64k", "none"]).arg(&disk)) {
-        eprintln!("skipped: no leave to mount a tmpfs");
         return;
     }
     let ballast = disk.join("ballast");

@@ -9,7 +9,9 @@ pub mod record;
 pub mod text;
 
 pub use format::Format;
-pub use queue::{Chunk, LogBuffer, LogCounts, LogReceiver, LogTallies, WorkerTally, WriterTally};
+pub use queue::{
+    Chunk, LogBuffer, LogCounts, LogReceiver, LogTallies, WorkerTally, WriterTally, log_queue,
+};
 pub use record::AccessRecord;
 pub use text::DateText;
 
