@@ -147,7 +147,7 @@ impl LogThread {
                 pause = match self.look(LOOK) {
                     // The look has waited for the target already.
                     Look::Stalled => LOOK_BUSY,
-                    Look::Done(waited) if waited >= ACCESS_LOG_QUEUE_CHUNKS / 4 => LOOK_BUSY,
+                    Look::Done(waited) if waited >= ACCESS_LOG_QUEUE_CHUNKS / 8 => LOOK_BUSY,
                     Look::Done(_) => LOOK,
                 };
             }

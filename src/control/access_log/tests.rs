@@ -325,7 +325,7 @@ fn a_fifo_that_nobody_reads_holds_up_nothing() {
     let fifo = directory.fifo();
     let began = Instant::now();
     let (writer, mut buffers) = start(Some(&fifo), 1);
-    let made = 60_000;
+    let made = 80_000;
     (0..made).for_each(|number| log(&mut buffers[0], 0, number));
     buffers[0].flush();
     let counts = writer.tallies().sum();

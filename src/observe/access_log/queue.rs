@@ -276,7 +276,7 @@ mod tests {
     #[test]
     fn what_is_handed_over_and_what_is_dropped_is_all() {
         let (mut buffer, receiver) = on();
-        let made = 40_000;
+        let made = 80_000;
         (0..made).for_each(|number| buffer.record(&record(number)));
         buffer.flush();
         let (handed, dropped) = (receiver.tally.handed_over.get(), receiver.tally.dropped.get());
