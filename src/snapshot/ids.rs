@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use crate::filter::{FilterId, Kept};
+use crate::route::RouteId;
 use crate::upstream::{EndpointAddress, EndpointId, UpstreamId};
 
 /// Hands out ids: the same thing has the same id in every snapshot, and no id ever means another
@@ -9,6 +11,10 @@ use crate::upstream::{EndpointAddress, EndpointId, UpstreamId};
 #[derive(Debug, Default)]
 pub struct Ids {
     upstreams: HashMap<Box<str>, UpstreamId>,
+    routes: HashMap<Box<str>, RouteId>,
+    filters: HashMap<Box<str>, FilterId>,
+    /// State of filters.
+    pub kept: Kept,
     endpoints: HashMap<(UpstreamId, EndpointAddress), EndpointId>,
 }
 
@@ -17,6 +23,18 @@ impl Ids {
     pub fn upstream(&mut self, name: &str) -> UpstreamId {
         let next = UpstreamId(dense(self.upstreams.len()));
         *self.upstreams.entry(name.into()).or_insert(next)
+    }
+
+    /// The id of the route called `name`.
+    pub fn route(&mut self, name: &str) -> RouteId {
+        let next = RouteId(dense(self.routes.len()));
+        *self.routes.entry(name.into()).or_insert(next)
+    }
+
+    /// The id of the filter called `name`.
+    pub fn filter(&mut self, name: &str) -> FilterId {
+        let next = FilterId(dense(self.filters.len()));
+        *self.filters.entry(name.into()).or_insert(next)
     }
 
     /// The id of the endpoint at `address` of an upstream.
