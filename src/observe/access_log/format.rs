@@ -12,7 +12,7 @@ pub enum Format {
     /// The line that Apache's and nginx's analysers read:
     /// `client - - [date] "method target version" status bytes "referer" "user-agent"`.
     ///
-    /// The date is that of the request's first byte, in UTC; `bytes` are those of the answer's body.
+    /// The date is that of the request's complete head, in UTC; `bytes` are those of the answer's body.
     /// What is missing is `-`; a byte outside printable ASCII, a quote and a backslash are `\xHH`.
     Combined,
     /// One JSON object (RFC 8259), every key always there; a text that is missing is `""`, a number
@@ -20,7 +20,7 @@ pub enum Format {
     ///
     /// | key | holds |
     /// |---|---|
-    /// | `ts` | when the request's first byte came: RFC 3339 with microseconds, UTC |
+    /// | `ts` | when the request's head was complete: RFC 3339 with microseconds, UTC |
     /// | `request_id` | the id under which the upstream knows the request |
     /// | `client` | address of the client |
     /// | `method`, `host` | as received |
@@ -30,7 +30,7 @@ pub enum Format {
     /// | `bytes_in`, `bytes_out` | bytes of the request's and of the answer's body |
     /// | `listener`, `route`, `upstream`, `endpoint` | names as configured |
     /// | `retries` | times that the request was sent again |
-    /// | `t_total_us` | from the request's first byte to the answer's last, in microseconds |
+    /// | `t_total_us` | from then to the answer's last byte, in microseconds |
     /// | `t_gw_us` | the part of it that the upstream had no part in |
     /// | `t_up_connect_us` | time to connect, `null` on a connection that was at hand |
     /// | `t_up_head_us` | from the request's end to the head of the upstream's answer |

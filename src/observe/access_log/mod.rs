@@ -7,6 +7,7 @@ pub mod format;
 pub mod queue;
 pub mod record;
 pub mod text;
+pub mod wall;
 
 pub use format::Format;
 pub use queue::{
@@ -14,6 +15,7 @@ pub use queue::{
 };
 pub use record::AccessRecord;
 pub use text::DateText;
+pub use wall::WallClock;
 
 use std::fmt;
 use std::path::PathBuf;

@@ -2,20 +2,23 @@
 //! over another, so that none is allocated while the log is keeping up.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender};
 
 use super::format::{Format, RECORD_BYTES_MAX};
 use super::record::AccessRecord;
 use super::text::DateText;
+use super::wall::WallClock;
 use crate::limits::{ACCESS_LOG_CHUNK_BYTES, ACCESS_LOG_QUEUE_CHUNKS};
 use crate::observe::Counter;
 
-/// A worker's end of the access log. Nothing that it does waits or makes a system call.
+/// A worker's end of the access log. Nothing that it does waits.
 #[derive(Debug)]
 pub struct LogBuffer {
     format: Option<Format>,
     dates: DateText,
+    wall: WallClock,
     chunk: Chunk,
     full: Sender<Chunk>,
     empty: Receiver<Chunk>,
@@ -94,6 +97,7 @@ pub fn log_queue() -> (LogBuffer, LogReceiver) {
     let buffer = LogBuffer {
         format: None,
         dates: DateText::new(),
+        wall: WallClock::read(),
         chunk: Chunk::default(),
         full,
         empty,
@@ -105,6 +109,7 @@ pub fn log_queue() -> (LogBuffer, LogReceiver) {
 impl LogBuffer {
     /// Takes the format in force, none where the log is off. Records made before keep theirs.
     pub fn set_format(&mut self, format: Option<Format>) {
+        self.wall = WallClock::read();
         self.format = format;
     }
 
@@ -112,6 +117,12 @@ impl LogBuffer {
     #[inline]
     pub fn is_on(&self) -> bool {
         self.format.is_some()
+    }
+
+    /// Microseconds from the epoch to an instant, for [`AccessRecord::started_us`].
+    #[inline]
+    pub fn wall_us(&self, instant: Instant) -> u64 {
+        self.wall.of(instant)
     }
 
     /// Logs one exchange, where the log is on.
@@ -124,12 +135,19 @@ impl LogBuffer {
         format.write(record, &mut self.dates, &mut self.chunk.bytes);
         self.chunk.records += 1;
         if self.chunk.bytes.len() >= ACCESS_LOG_CHUNK_BYTES {
-            self.flush();
+            self.hand_over();
         }
     }
 
     /// Hands over what there is: at the sweep, and before a worker says that its drain is over.
     pub fn flush(&mut self) {
+        if self.is_on() {
+            self.wall = WallClock::read();
+        }
+        self.hand_over();
+    }
+
+    fn hand_over(&mut self) {
         if self.chunk.records == 0 {
             return;
         }
@@ -156,7 +174,7 @@ impl LogBuffer {
 
 impl Drop for LogBuffer {
     fn drop(&mut self) {
-        self.flush();
+        self.hand_over();
     }
 }
 

@@ -7,7 +7,8 @@ use std::net::IpAddr;
 /// Every text may hold any bytes; which of them come from outsiders is not asked.
 #[derive(Clone, Debug)]
 pub struct AccessRecord<'a> {
-    /// When its first byte came, in microseconds since 1970-01-01T00:00:00Z.
+    /// When its head was complete, in microseconds since 1970-01-01T00:00:00Z
+    /// ([`super::LogBuffer::wall_us`]).
     pub started_us: u64,
     /// Address of the client, behind trusted proxies that of the one that they name.
     pub client: IpAddr,
@@ -41,7 +42,7 @@ pub struct AccessRecord<'a> {
     pub endpoint: &'a str,
     /// Times that the request was sent again.
     pub retries: u32,
-    /// From the first byte of the request to the last of the answer, in microseconds.
+    /// From then to the last byte of the answer, in microseconds.
     pub total_us: u64,
     /// The part of that which the upstream had no part in, in microseconds.
     pub gateway_us: u64,
