@@ -18,6 +18,7 @@ use crate::base::random::Random;
 use crate::io::wait::Deadlines;
 use crate::limits::POOL_PEEKS_PER_SWEEP;
 use crate::observe::WorkerCounters;
+use crate::observe::access_log::LogBuffer;
 use crate::snapshot::Snapshot;
 use crate::upstream::{Endpoint, EndpointId, Upstream, UpstreamId};
 
@@ -31,6 +32,8 @@ pub struct Core {
     pub random: Random,
     /// Whether it is draining: every answer ends its connection.
     pub draining: Cell<bool>,
+    /// Its lines of the access log.
+    pub log: RefCell<LogBuffer>,
     /// Which worker it is.
     pub index: usize,
     /// How many workers share the caps.
@@ -64,6 +67,7 @@ impl Core {
     pub fn new(
         snapshot: Arc<Snapshot>,
         counters: Arc<WorkerCounters>,
+        log: LogBuffer,
         index: usize,
         workers: usize,
     ) -> Rc<Core> {
@@ -72,6 +76,7 @@ impl Core {
             deadlines: Deadlines::new(),
             random: Random::new(),
             draining: Cell::new(false),
+            log: RefCell::new(log),
             index,
             workers,
             snapshot: RefCell::new(Rc::new(Pinned(snapshot.clone()))),
@@ -127,6 +132,8 @@ impl Core {
                 endpoint.set_addresses(addresses);
             }
         }
+        let format = snapshot.access_log.as_ref().map(|plan| plan.format);
+        self.log.borrow_mut().set_format(format);
         self.counters.snapshot_version.set(snapshot.version);
         self.snapshot.replace(Rc::new(Pinned(snapshot)));
         self.holders.unpin_all();
@@ -169,6 +176,7 @@ impl Core {
         if now_ms >= self.date_at_ms.get() + 500 {
             self.refresh_date(now_ms);
         }
+        self.log.borrow_mut().flush();
         let mut peeks_left = POOL_PEEKS_PER_SWEEP;
         for plan in &self.snapshot().upstreams {
             for endpoint in plan.endpoints.iter().filter_map(|plan| self.endpoint(plan.id)) {

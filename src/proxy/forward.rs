@@ -155,7 +155,10 @@ impl Attempt<'_> {
     async fn run(&self, exchange: &mut Exchange) -> Result<Next, Failed> {
         let replayable = exchange.replayable();
         let mut attached = Attached { lease: None, down: self.place.down, total: self.total };
-        exchange.context.timing.upstream_started = Some(Instant::now());
+        // A first try begins with the request, as far as microseconds go.
+        if exchange.matched.passed > 0 || exchange.context.timing.retries > 0 {
+            exchange.context.timing.upstream_started = Some(Instant::now());
+        }
         match self.connection(exchange).await {
             Ok(lease) => attached.attach(lease),
             Err(kind) => return Err(Failed { kind, stale: false }),

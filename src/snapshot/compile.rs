@@ -9,11 +9,12 @@ use crate::config::decode::Decoder;
 use crate::config::diagnostic::Span;
 use crate::config::read::Address;
 use crate::config::tree::Node;
-use crate::config::written::{self, Admin, Config, Driver};
+use crate::config::written::{self, Admin, Config, Driver, LogFormat};
 use crate::config::{Diagnostic, Diagnostics};
 use crate::filter::FilterChain;
 use crate::http::HeadLimits;
 use crate::limits::*;
+use crate::observe::access_log::{AccessLogPlan, Format, Target as LogTarget};
 use crate::route::{RoutePlan, RouteTable};
 use crate::upstream::{EndpointAddress, EndpointPlan, UpstreamId, UpstreamPlan};
 
@@ -157,6 +158,7 @@ fn snapshot(
             Some(Admin::Socket(path)) => AdminPlan::Unix(path.clone()),
             None => AdminPlan::Default,
         },
+        access_log: config.access_log.as_ref().map(access_log),
         listeners,
         upstreams,
         routes,
@@ -187,6 +189,16 @@ fn runtime(written: &written::Runtime) -> RuntimePlan {
         connections_max: written.connections_max,
         drain_ms: written.drain_ms.unwrap_or(DRAIN_MS),
         drain_delay_ms: written.drain_delay_ms.unwrap_or(0),
+    }
+}
+
+fn access_log(written: &written::AccessLog) -> AccessLogPlan {
+    AccessLogPlan {
+        target: written.path.clone().map_or(LogTarget::Stdout, LogTarget::Path),
+        format: match written.format {
+            LogFormat::Combined => Format::Combined,
+            LogFormat::Json => Format::Json,
+        },
     }
 }
 

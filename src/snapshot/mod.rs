@@ -23,6 +23,7 @@ use ipnet::IpNet;
 use crate::filter::FilterChain;
 use crate::http::HeadLimits;
 pub use crate::io::driver::DriverChoice;
+use crate::observe::access_log::AccessLogPlan;
 use crate::route::{RoutePlan, RouteTable};
 use crate::upstream::UpstreamPlan;
 
@@ -35,6 +36,8 @@ pub struct Snapshot {
     pub runtime: RuntimePlan,
     /// Where the admin API listens.
     pub admin: AdminPlan,
+    /// Where a line for each request goes, if anywhere.
+    pub access_log: Option<AccessLogPlan>,
     /// Where clients connect.
     pub listeners: Vec<Arc<ListenerPlan>>,
     /// Where requests go.
