@@ -5,5 +5,7 @@
 
 pub mod counters;
 pub mod render;
+pub mod series;
 
 pub use counters::{Counter, Gauge, WorkerCounters};
+pub use series::{Finished, Names, SeriesRegistry, WorkerSeries};
