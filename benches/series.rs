@@ -38,15 +38,16 @@ mod request {
     use super::*;
 
     /// Route, upstream and endpoint of one busy route: what a plain request pays at its end.
-    #[divan::bench]
+    #[divan::bench(sample_size = 10_000)]
     fn finish(bencher: Bencher<'_, '_>) {
         let worker = SeriesRegistry::default().add_worker();
         let done = finished(0);
+        worker.finish(&done);
         bencher.bench_local(|| worker.finish(black_box(&done)));
     }
 
     /// The same over all routes in turn, whose blocks are not in the first caches.
-    #[divan::bench]
+    #[divan::bench(sample_size = 10_000)]
     fn finish_over_all_routes(bencher: Bencher<'_, '_>) {
         let worker = SeriesRegistry::default().add_worker();
         warm(&worker);
@@ -58,7 +59,7 @@ mod request {
     }
 
     /// Up and down again, of an upstream and an endpoint.
-    #[divan::bench]
+    #[divan::bench(sample_size = 10_000)]
     fn in_flight(bencher: Bencher<'_, '_>) {
         let worker = SeriesRegistry::default().add_worker();
         bencher.bench_local(|| {
