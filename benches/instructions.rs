@@ -13,7 +13,7 @@ use ringway::http::{HeadLimits, RequestHead, ResponseHead};
 use ringway::http1::chunked::ChunkedRelay;
 use ringway::http1::framing::{keep_alive_request, request_framing, response_framing};
 use ringway::http1::head::{RequestParser, ResponseParser};
-use ringway::route::table::{Matcher, RoutePlan, RouteTable};
+use ringway::route::{Action, Matcher, RouteId, RoutePlan, RouteTable, Target};
 use ringway::upstream::UpstreamId;
 
 /// A name, and what does so many requests of it.
@@ -60,7 +60,9 @@ fn target_and_route(count: usize) {
     let plan = |number: usize| RoutePlan {
         id: format!("r{number}").into(),
         matcher: Matcher::Exact(format!("/api/v1/app/order/{number}").into()),
-        upstream: UpstreamId(0),
+        number: RouteId(0),
+        index: number,
+        action: Action::Forward(vec![Target { upstream: UpstreamId(0), weight: 1, zone: None }]),
         skip_segments: 3,
         path_policy: Policy::default(),
         body_bytes_max: None,

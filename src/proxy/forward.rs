@@ -21,7 +21,7 @@ use crate::route::RoutePlan;
 use crate::snapshot::ListenerPlan;
 use crate::state::Core;
 use crate::upstream::connect::{acquire, connect};
-use crate::upstream::{Endpoint, Lease, Settings};
+use crate::upstream::{Endpoint, Lease, Settings, UpstreamId};
 
 /// Where a request is and where it goes: what stays the same over its tries.
 pub(super) struct Place<'a> {
@@ -29,6 +29,7 @@ pub(super) struct Place<'a> {
     pub core: &'a Rc<Core>,
     pub listener: &'a ListenerPlan,
     pub route: &'a RoutePlan,
+    pub upstream: UpstreamId,
 }
 
 /// One try on one connection: what its pumps share.
@@ -62,7 +63,7 @@ impl<'a> std::ops::Deref for Job<'a> {
 /// # Errors
 /// What went wrong; whether an answer has been begun stands in the exchange.
 pub(super) async fn forward(exchange: &mut Exchange, place: &Place<'_>) -> Result<Next, ErrorKind> {
-    let upstream = place.core.upstream(place.route.upstream).ok_or(ErrorKind::NoEndpoint)?;
+    let upstream = place.core.upstream(place.upstream).ok_or(ErrorKind::NoEndpoint)?;
     let _permit = upstream.admit()?;
     let total = total_timer(place);
     let mut endpoint = upstream.pick()?;

@@ -27,7 +27,11 @@ pub async fn serve(exchange: &mut Exchange, down: &Downstream, core: &Rc<Core>) 
     let _in_flight = InFlight(core);
 
     let forwarded = match admit::admit(exchange, down, core, &snapshot) {
-        Ok(route) => forward(exchange, &Place { down, core, listener, route }).await,
+        Ok(route) => {
+            let crate::route::Action::Forward(targets) = &route.action;
+            let upstream = targets[0].upstream;
+            forward(exchange, &Place { down, core, listener, route, upstream }).await
+        }
         Err(kind) => Err(kind),
     };
     down.timer.disarm();

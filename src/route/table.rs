@@ -3,41 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::http::uri::Policy;
-use crate::upstream::UpstreamId;
-
-/// What a request must look like to take a route.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Matcher {
-    /// `path = "..."`: this very path (R2).
-    Exact(Box<str>),
-    /// `prefix = "..."`: paths below it, on a segment boundary (R5).
-    Prefix(Box<str>),
-}
-
-/// What may stand in a path and what the upstream then sees.
-pub type PathPolicy = Policy;
-
-/// One route (R7).
-#[derive(Clone, Debug)]
-pub struct RoutePlan {
-    /// Its name in the configuration.
-    pub id: Box<str>,
-    /// What it takes.
-    pub matcher: Matcher,
-    /// Where it goes.
-    pub upstream: UpstreamId,
-    /// Leading segments that the upstream does not see (R4).
-    pub skip_segments: usize,
-    /// `path_policy`
-    pub path_policy: PathPolicy,
-    /// `body_bytes_max`, where given (A8, A9).
-    pub body_bytes_max: Option<u64>,
-    /// `timeouts.response`, where it overrides the upstream's (R11).
-    pub response_timeout_ms: Option<u64>,
-    /// `timeouts.total`, where given (B9).
-    pub total_timeout_ms: Option<u64>,
-}
+use super::plan::{Matcher, RoutePlan};
 
 /// All routes of a snapshot.
 #[derive(Debug, Default)]
@@ -106,12 +72,15 @@ impl RoutePlan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::route::{Action, PathPolicy, RouteId};
 
     fn route(id: &str, matcher: Matcher, skip_segments: usize) -> RoutePlan {
         RoutePlan {
             id: id.into(),
             matcher,
-            upstream: UpstreamId(0),
+            number: RouteId(0),
+            index: 0,
+            action: Action::Forward(Vec::new()),
             skip_segments,
             path_policy: PathPolicy::default(),
             body_bytes_max: None,

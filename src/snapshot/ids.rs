@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use crate::route::RouteId;
 use crate::upstream::{EndpointAddress, EndpointId, UpstreamId};
 
 /// Hands out ids: the same thing has the same id in every snapshot, and no id ever means another
@@ -9,6 +10,7 @@ use crate::upstream::{EndpointAddress, EndpointId, UpstreamId};
 #[derive(Debug, Default)]
 pub struct Ids {
     upstreams: HashMap<Box<str>, UpstreamId>,
+    routes: HashMap<Box<str>, RouteId>,
     endpoints: HashMap<(UpstreamId, EndpointAddress), EndpointId>,
 }
 
@@ -17,6 +19,12 @@ impl Ids {
     pub fn upstream(&mut self, name: &str) -> UpstreamId {
         let next = UpstreamId(dense(self.upstreams.len()));
         *self.upstreams.entry(name.into()).or_insert(next)
+    }
+
+    /// The id of the route called `name`.
+    pub fn route(&mut self, name: &str) -> RouteId {
+        let next = RouteId(dense(self.routes.len()));
+        *self.routes.entry(name.into()).or_insert(next)
     }
 
     /// The id of the endpoint at `address` of an upstream.

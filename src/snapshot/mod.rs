@@ -7,6 +7,8 @@ pub mod compile;
 pub mod ids;
 pub mod load;
 
+mod routes;
+
 pub use compile::compile;
 pub use ids::Ids;
 pub use load::{Loaded, Rejected, load, load_text};

@@ -1,5 +1,8 @@
 //! The facts of one request, in owned sections: what filters and logs see, never handles.
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Instant;
+
 use crate::base::random::Random;
 use crate::http::{BodyFraming, Known, RequestHead, Span};
 
@@ -14,6 +17,12 @@ pub struct RequestContext {
     pub target: TargetFacts,
     /// Its identity: from a believed peer, or made here.
     pub request_id: RequestId,
+    /// Who sent it.
+    pub client: ClientFacts,
+    /// When what happened.
+    pub timing: Timing,
+    /// What filters tell later stages and each other (P12).
+    pub attributes: Attributes,
 }
 
 /// What a request's head says beyond its fields.
@@ -60,6 +69,61 @@ pub struct TargetFacts {
     pub changed: bool,
 }
 
+/// Who sent a request.
+#[derive(Clone, Copy, Debug)]
+pub struct ClientFacts {
+    /// The address behind the proxies that are believed: what rules and logs speak of.
+    pub address: IpAddr,
+    /// The other end of the connection.
+    pub peer: SocketAddr,
+    /// Whether the peer's forwarding fields are believed.
+    pub trusted: bool,
+}
+
+impl Default for ClientFacts {
+    fn default() -> ClientFacts {
+        let nobody = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        ClientFacts { address: nobody, peer: SocketAddr::new(nobody, 0), trusted: false }
+    }
+}
+
+/// When what happened to a request.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Timing {
+    /// Its head was complete.
+    pub started: Option<Instant>,
+    /// An upstream's connection was asked for, the last time.
+    pub upstream_started: Option<Instant>,
+    /// Time to connect, in microseconds, where a connection was made.
+    pub connect_us: Option<u64>,
+    /// The head of the upstream's final answer had come.
+    pub upstream_head: Option<Instant>,
+    /// Times that it was sent again.
+    pub retries: u32,
+}
+
+/// What filters tell later stages: few names with short values.
+#[derive(Debug, Default)]
+pub struct Attributes(Vec<(Box<str>, Vec<u8>)>);
+
+impl Attributes {
+    /// The value under `name`.
+    pub fn get(&self, name: &str) -> Option<&[u8]> {
+        self.0.iter().find(|(known, _)| **known == *name).map(|(_, value)| &**value)
+    }
+
+    /// Puts a value under `name`, in place of the one that was there.
+    pub fn set(&mut self, name: &str, value: &[u8]) {
+        match self.0.iter_mut().find(|(known, _)| **known == *name) {
+            Some((_, held)) => {
+                held.clear();
+                held.extend_from_slice(value);
+            }
+            None => self.0.push((name.into(), value.to_vec())),
+        }
+    }
+}
+
 impl RequestContext {
     /// The path that routes are matched against and that the upstream is sent.
     pub fn path(&self) -> &[u8] {
@@ -87,6 +151,9 @@ impl RequestContext {
         let normalised = std::mem::take(&mut self.target.normalised);
         self.target = TargetFacts { normalised, ..TargetFacts::default() };
         self.request_id = RequestId::default();
+        self.client = ClientFacts::default();
+        self.timing = Timing::default();
+        self.attributes.0.clear();
     }
 }
 
