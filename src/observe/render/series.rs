@@ -31,7 +31,11 @@ fn write_routes(routes: &[Entry<RouteView>], text: &mut Exposition) {
         Labelled { entries: routes, label: |it, text| text.label(&[("route", &it.name)]) };
     let answers = Family::counter("ringway_requests_total", "Answers by route and class.");
     labelled.write_by(answers, CODE_CLASS, |route| &route.answers, text);
-    text.family(DURATION.family, "histogram", "First byte of a request to last of its answer.");
+    text.family(
+        DURATION.family,
+        "histogram",
+        "From a whole request head to the last byte of its answer.",
+    );
     for route in routes {
         text.label(&[("route", &route.name)]);
         text.histogram(&DURATION, &route.numbers.duration);
@@ -45,7 +49,11 @@ fn write_routes(routes: &[Entry<RouteView>], text: &mut Exposition) {
 fn write_upstreams(upstreams: &[Entry<UpstreamView>], text: &mut Exposition) {
     let labelled =
         Labelled { entries: upstreams, label: |it, text| text.label(&[("upstream", &it.name)]) };
-    text.family(UPSTREAM_DURATION.family, "histogram", "Picking an endpoint to its answer's head.");
+    text.family(
+        UPSTREAM_DURATION.family,
+        "histogram",
+        "From asking for a connection to the head of the answer.",
+    );
     let answered = |it: &&Entry<UpstreamView>| it.numbers.duration.count() > 0;
     // None has answered: the first stands in with zeros.
     let first = upstreams.iter().take(usize::from(!upstreams.iter().any(|it| answered(&it))));

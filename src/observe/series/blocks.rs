@@ -25,7 +25,7 @@ pub struct RouteSeries {
     pub request_body_bytes: Counter,
     /// Body bytes to clients.
     pub response_body_bytes: Counter,
-    /// From the first byte of a request to the last of its answer.
+    /// From the whole head of a request to the last byte of its answer.
     pub duration: Histogram,
 }
 
@@ -37,7 +37,7 @@ pub struct UpstreamSeries {
     pub answers: Answers,
     /// Requests in flight.
     pub in_flight: Gauge,
-    /// From picking an endpoint to the head of its answer.
+    /// From asking for a connection, the last time, to the head of the final answer.
     pub duration: Histogram,
 }
 

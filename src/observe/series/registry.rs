@@ -123,8 +123,10 @@ impl Ledger {
     }
 }
 
-/// Upstream and name of what has no upstream.
-fn plain(name: &Arc<str>) -> (Option<Arc<str>>, Arc<str>) {
+/// The upstream, where a label is an endpoint's, and the name.
+type Label = (Option<Arc<str>>, Arc<str>);
+
+fn plain(name: &Arc<str>) -> Label {
     (None, name.clone())
 }
 
@@ -133,7 +135,7 @@ fn sum_named<N, T, V: Sum<T>>(
     names: &ById<N>,
     workers: &[Ledger],
     blocks: fn(&Ledger) -> &ById<Arc<T>>,
-    label: fn(&N) -> (Option<Arc<str>>, Arc<str>),
+    label: fn(&N) -> Label,
 ) -> Vec<Entry<V>> {
     names.iter().map(|(id, name)| sum_one(id, workers, blocks, label(name))).collect()
 }
@@ -142,7 +144,7 @@ fn sum_one<T, V: Sum<T>>(
     id: u32,
     workers: &[Ledger],
     blocks: fn(&Ledger) -> &ById<Arc<T>>,
-    (upstream, name): (Option<Arc<str>>, Arc<str>),
+    (upstream, name): Label,
 ) -> Entry<V> {
     let mut numbers = V::default();
     for block in workers.iter().filter_map(|worker| blocks(worker).get(id)) {

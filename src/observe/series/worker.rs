@@ -36,9 +36,9 @@ pub struct Finished {
     pub endpoint: Option<u32>,
     /// Status of the final answer; 0 where none was begun.
     pub status: u16,
-    /// From the first byte of the request to the last of the answer; for a tunnel to its switch.
+    /// From the whole head to the last byte of the answer; for a tunnel to its switch.
     pub total_us: u64,
-    /// From picking the endpoint to the head of its answer, if one came.
+    /// From asking for a connection, the last time, to the head of the final answer, if one came.
     pub upstream_head_us: Option<u64>,
     /// Body bytes from the client.
     pub request_body_bytes: u64,
