@@ -8,7 +8,7 @@ mod status;
 use std::sync::Arc;
 
 use super::WorkerCounters;
-use super::series::SeriesView;
+use super::series::{Names, SeriesView};
 use crate::error::ErrorKind;
 
 /// Everything that the admin API shows, as it stood when somebody asked.
@@ -40,6 +40,8 @@ pub struct ProcessView {
     pub listeners: Vec<(String, String)>,
     /// In the order of their index.
     pub workers: Vec<WorkerView>,
+    /// The labels of the configuration in force.
+    pub names: Arc<Names>,
     /// What is counted of routes, upstreams, endpoints, filters and listeners.
     pub series: SeriesView,
     /// Records that the access log took.
