@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::plan::{Matcher, RoutePlan};
+use crate::context::{RequestContext, SentPath};
 
 /// All routes of a snapshot.
 #[derive(Debug, Default)]
@@ -15,10 +16,9 @@ pub struct RouteTable {
 
 impl RouteTable {
     /// A table of `routes`, whose matchers the caller has checked to differ.
-    pub fn new(routes: impl IntoIterator<Item = RoutePlan>) -> RouteTable {
+    pub fn new(routes: impl IntoIterator<Item = Arc<RoutePlan>>) -> RouteTable {
         let mut table = RouteTable::default();
         for route in routes {
-            let route = Arc::new(route);
             match &route.matcher {
                 Matcher::Exact(path) => drop(table.exact.insert(path.clone(), route.clone())),
                 Matcher::Prefix(prefix) => {
@@ -33,7 +33,11 @@ impl RouteTable {
 
     /// The route of a normalised path without its query; none is 404 (R1).
     #[inline]
-    pub fn find(&self, path: &[u8]) -> Option<&Arc<RoutePlan>> {
+    pub fn find(&self, context: &RequestContext) -> Option<&Arc<RoutePlan>> {
+        self.find_path(context.path())
+    }
+
+    fn find_path(&self, path: &[u8]) -> Option<&Arc<RoutePlan>> {
         if !self.exact.is_empty() {
             let exact = std::str::from_utf8(path).ok().and_then(|path| self.exact.get(path));
             if exact.is_some() {
@@ -56,6 +60,16 @@ impl RouteTable {
 }
 
 impl RoutePlan {
+    /// Writes down what the upstream is sent for the request's path.
+    pub fn edit_target(&self, context: &mut RequestContext) {
+        let path = context.path();
+        let stripped = self.strip(path);
+        context.target.sent = match path.len() - stripped.len() {
+            _ if self.skip_segments > 0 && stripped == b"/" => SentPath::Root,
+            skipped => SentPath::From(skipped),
+        };
+    }
+
     /// The path without its first [`RoutePlan::skip_segments`] segments (R4).
     pub fn strip<'a>(&self, path: &'a [u8]) -> &'a [u8] {
         let mut rest = path;
@@ -74,8 +88,8 @@ mod tests {
     use super::*;
     use crate::route::{Action, PathPolicy, RouteId};
 
-    fn route(id: &str, matcher: Matcher, skip_segments: usize) -> RoutePlan {
-        RoutePlan {
+    fn route(id: &str, matcher: Matcher, skip_segments: usize) -> Arc<RoutePlan> {
+        Arc::new(RoutePlan {
             id: id.into(),
             matcher,
             number: RouteId(0),
@@ -86,11 +100,11 @@ mod tests {
             body_bytes_max: None,
             response_timeout_ms: None,
             total_timeout_ms: None,
-        }
+        })
     }
 
     fn found<'a>(table: &'a RouteTable, path: &str) -> Option<&'a str> {
-        table.find(path.as_bytes()).map(|route| &*route.id)
+        table.find_path(path.as_bytes()).map(|route| &*route.id)
     }
 
     /// R1: what is not registered is not found.

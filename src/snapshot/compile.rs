@@ -4,19 +4,20 @@ use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::{AdminPlan, DriverChoice, Ids, ListenerPlan, RuntimePlan, Snapshot, routes};
+use super::{AdminPlan, DriverChoice, Ids, ListenerPlan, RuntimePlan, Snapshot, filters, routes};
 use crate::config::decode::Decoder;
 use crate::config::diagnostic::Span;
 use crate::config::read::Address;
 use crate::config::tree::Node;
 use crate::config::written::{self, Admin, Config, Driver};
 use crate::config::{Diagnostic, Diagnostics};
+use crate::filter::FilterChain;
 use crate::http::HeadLimits;
 use crate::limits::*;
-use crate::route::RouteTable;
+use crate::route::{RoutePlan, RouteTable};
 use crate::upstream::{EndpointAddress, EndpointPlan, UpstreamId, UpstreamPlan};
 
-/// Compiles a TOML text: the snapshot and warnings. `ids` change only if the text is taken.
+/// Compiles a TOML text: the snapshot and warnings.
 ///
 /// # Errors
 /// Everything that is wrong in it.
@@ -28,6 +29,10 @@ pub fn compile(
     let mut decoder = Decoder::default();
     let Some(tree) = Node::parse_toml(text, &mut decoder.found) else { return Err(decoder.found) };
     let config = Config::decode(&tree, &mut decoder);
+    let filters = filters::Named::decode(&config, ids, &mut decoder);
+    let chains = (config.routes.iter())
+        .map(|route| filters.chain(&route.id.value, &route.filters, ids, &mut decoder))
+        .collect();
     let mut found = decoder.found;
     check_addresses(&config, &mut found);
     config.listeners.iter().for_each(|listener| check_head(listener, &mut found));
@@ -36,7 +41,10 @@ pub fn compile(
     if !found.is_empty() {
         return Err(found);
     }
-    Ok((snapshot(&config, ids, version), unused_upstreams(&config)))
+    ids.kept.prune();
+    let mut warnings = unused_upstreams(&config);
+    filters.warn_unused(&mut warnings);
+    Ok((snapshot(&config, chains, ids, version), warnings))
 }
 
 /// Two sockets cannot listen on one address.
@@ -118,21 +126,23 @@ fn unused_upstreams(config: &Config<'_>) -> Diagnostics {
 }
 
 /// Everything has been checked: this cannot fail.
-fn snapshot(config: &Config<'_>, ids: &mut Ids, version: u64) -> Snapshot {
+fn snapshot(
+    config: &Config<'_>,
+    chains: Vec<Arc<FilterChain>>,
+    ids: &mut Ids,
+    version: u64,
+) -> Snapshot {
     let listeners: Vec<_> = config.listeners.iter().map(listener).map(Arc::new).collect();
     let upstreams: Vec<_> =
         config.upstreams.iter().map(|written| Arc::new(upstream(written, ids))).collect();
     let by_name: HashMap<&str, UpstreamId> =
         upstreams.iter().map(|upstream| (&*upstream.name, upstream.id)).collect();
-    let plans: Vec<_> = config
-        .routes
-        .iter()
-        .enumerate()
+    let plans: Vec<Arc<RoutePlan>> = (config.routes.iter().enumerate())
         .map(|(index, written)| {
-            routes::plan(written, index, by_name[&*written.upstream.value], ids)
+            Arc::new(routes::plan(written, index, by_name[&*written.upstream.value], ids))
         })
         .collect();
-    let routes = RouteTable::new(plans);
+    let routes = RouteTable::new(plans.iter().cloned());
     let fine_timeouts = listeners
         .iter()
         .flat_map(|l| [l.head_timeout_ms, l.body_timeout_ms, l.idle_timeout_ms, l.write_timeout_ms])
@@ -150,6 +160,8 @@ fn snapshot(config: &Config<'_>, ids: &mut Ids, version: u64) -> Snapshot {
         listeners,
         upstreams,
         routes,
+        plans,
+        chains,
         fine_timeouts,
     }
 }
