@@ -122,7 +122,7 @@ fn routes(routes: &[Entry<RouteView>]) -> Vec<Value> {
             "route": &*route.name,
             "requests": count,
             "requests_by_class": by_class(&numbers.answers),
-            "duration_mean_ms": rounded(numbers.duration.mean_ms()),
+            "duration_mean_ms": numbers.duration.mean_ms().map(rounded),
             "request_body_bytes": numbers.request_body_bytes,
             "response_body_bytes": numbers.response_body_bytes,
         })
@@ -153,7 +153,7 @@ fn upstreams(series: &SeriesView) -> Vec<Value> {
             "requests": total(&numbers.answers),
             "requests_by_class": by_class(&numbers.answers),
             "in_flight": numbers.in_flight,
-            "head_mean_ms": rounded(numbers.duration.mean_ms()),
+            "head_mean_ms": numbers.duration.mean_ms().map(rounded),
             "endpoints": endpoints.remove(&*upstream.name).unwrap_or_default(),
         })
     });

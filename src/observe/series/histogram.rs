@@ -69,12 +69,10 @@ impl HistogramView {
         self.buckets.iter().sum()
     }
 
-    /// Their mean in milliseconds, 0 where there is none.
-    pub fn mean_ms(&self) -> f64 {
-        match self.count() {
-            0 => 0.0,
-            count => self.sum_us as f64 / count as f64 / 1000.0,
-        }
+    /// Their mean in milliseconds, if there are any.
+    pub fn mean_ms(&self) -> Option<f64> {
+        let count = self.count();
+        (count > 0).then(|| self.sum_us as f64 / count as f64 / 1000.0)
     }
 }
 
@@ -109,10 +107,10 @@ mod tests {
         histogram.record(5_000);
         histogram.record(15_000);
         let mut view = HistogramView::default();
-        assert_eq!(view.mean_ms(), 0.0);
+        assert_eq!(view.mean_ms(), None);
         view.add(&histogram);
         view.add(&histogram);
-        assert_eq!((view.count(), view.sum_us, view.mean_ms()), (4, 40_000, 10.0));
+        assert_eq!((view.count(), view.sum_us, view.mean_ms()), (4, 40_000, Some(10.0)));
         assert_eq!((view.buckets[0], view.buckets[2]), (2, 2));
     }
 }
