@@ -3,6 +3,7 @@
 //! It runs on the process's main thread and never blocks for more than 5 ms; what does block runs
 //! on the threads of `helper`.
 
+pub mod access_log;
 pub mod admin;
 pub mod source;
 
