@@ -151,9 +151,16 @@ pub const WORKERS_MAX: usize = 1024;
 pub const ADMIN_CONNECTIONS_MAX: usize = 64;
 /// Time in which a request to the admin API must have arrived; also how long one may stay idle.
 pub const ADMIN_HEAD_TIMEOUT_MS: u64 = 30_000;
+/// Series that one worker keeps of all kinds together: 256 bytes each, 2.5 MiB; what is hit beyond
+/// them is counted as `other`.
+pub const SERIES_MAX: usize = 10_000;
+/// Routes that `status` shows, busiest first.
+pub const STATUS_ROUTES_MAX: usize = 20;
+/// Upstreams, endpoints and filters that `status` shows, of each kind.
+pub const STATUS_SERIES_MAX: usize = 1_000;
 /// Time that `status` waits for its answer.
 pub const STATUS_TIMEOUT_MS: u64 = 5_000;
-/// Bytes that `status` reads of it: 1024 workers fit.
+/// Bytes that `status` reads of it: 1024 workers and all the series that it shows fit.
 pub const STATUS_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Bytes of a body that the demo origin echoes.
 pub const DEMO_BODY_BYTES_MAX: usize = 1024 * 1024;

@@ -6,6 +6,8 @@
 pub mod access_log;
 pub mod counters;
 pub mod render;
+pub mod series;
 
 pub use access_log::{AccessLogPlan, AccessRecord, LogBuffer};
 pub use counters::{Counter, Gauge, WorkerCounters};
+pub use series::{Finished, Names, SeriesRegistry, WorkerSeries};
