@@ -17,8 +17,8 @@ use std::time::{Instant, SystemTime};
 use crate::base::random::Random;
 use crate::io::wait::Deadlines;
 use crate::limits::POOL_PEEKS_PER_SWEEP;
-use crate::observe::WorkerCounters;
 use crate::observe::access_log::LogBuffer;
+use crate::observe::{WorkerCounters, WorkerSeries};
 use crate::snapshot::Snapshot;
 use crate::upstream::{Endpoint, EndpointId, Upstream, UpstreamId};
 
@@ -26,6 +26,8 @@ use crate::upstream::{Endpoint, EndpointId, Upstream, UpstreamId};
 pub struct Core {
     /// Counters that only this core writes.
     pub counters: Arc<WorkerCounters>,
+    /// What it counts of routes, upstreams, endpoints, filters and listeners.
+    pub series: WorkerSeries,
     /// Deadlines of all its connections.
     pub deadlines: Rc<Deadlines>,
     /// For request ids and jitter.
@@ -68,11 +70,13 @@ impl Core {
         snapshot: Arc<Snapshot>,
         counters: Arc<WorkerCounters>,
         log: LogBuffer,
+        series: WorkerSeries,
         index: usize,
         workers: usize,
     ) -> Rc<Core> {
         let core = Rc::new(Core {
             counters,
+            series,
             deadlines: Deadlines::new(),
             random: Random::new(),
             draining: Cell::new(false),
@@ -134,6 +138,7 @@ impl Core {
         }
         let format = snapshot.access_log.as_ref().map(|plan| plan.format);
         self.log.borrow_mut().set_format(format);
+        self.series.retain(&snapshot.names);
         self.counters.snapshot_version.set(snapshot.version);
         self.snapshot.replace(Rc::new(Pinned(snapshot)));
         self.holders.unpin_all();

@@ -7,6 +7,7 @@ use super::forward::Place;
 use crate::error::ErrorKind;
 use crate::http::{Known, Version};
 use crate::observe::access_log::AccessRecord;
+use crate::observe::Finished;
 
 /// Records how an exchange ended.
 pub(super) fn record(exchange: &Exchange, place: &Place<'_>) {
@@ -21,6 +22,16 @@ pub(super) fn record(exchange: &Exchange, place: &Place<'_>) {
         }
     }
     let times = Times::of(exchange, Instant::now());
+    place.core.series.finish(&Finished {
+        route: exchange.matched.held.plans().route().map(|route| route.number.0),
+        upstream: exchange.matched.upstream.as_ref().map(|upstream| upstream.id.0),
+        endpoint: exchange.matched.endpoint.as_ref().map(|endpoint| endpoint.id.0),
+        status: exchange.answer.status,
+        total_us: times.answered_us,
+        upstream_head_us: times.upstream_head_us,
+        request_body_bytes: exchange.upload.bytes,
+        response_body_bytes: exchange.answer.bytes,
+    });
     let plans = exchange.matched.held.plans();
     if let Some(chain) = plans.chain().filter(|chain| !chain.is_empty()) {
         chain.on_log(&exchange.context, exchange.answer.status);
@@ -35,6 +46,8 @@ pub(super) fn record(exchange: &Exchange, place: &Place<'_>) {
 struct Times {
     started: Instant,
     total_us: u64,
+    /// The same, but of a tunnel only until it began: how long it lasts says nothing of a service.
+    answered_us: u64,
     /// Until the upstream's head, from when its connection was asked for.
     upstream_head_us: Option<u64>,
     /// What the upstream had no part in.
@@ -49,9 +62,11 @@ impl Times {
         let answer = &exchange.answer;
         let total_us = micros(started, now);
         let upstream_us = answer.body_at.or(answer.head_at).map_or(0, |end| micros(asked, end));
+        let tunnel = answer.head_at.filter(|_| answer.status == 101);
         Times {
             started,
             total_us,
+            answered_us: tunnel.map_or(total_us, |began| micros(started, began)),
             upstream_head_us: answer.head_at.map(|head| micros(asked, head)),
             gateway_us: total_us.saturating_sub(upstream_us),
         }

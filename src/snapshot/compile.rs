@@ -15,6 +15,8 @@ use crate::filter::FilterChain;
 use crate::http::HeadLimits;
 use crate::limits::*;
 use crate::observe::access_log::{AccessLogPlan, Format, Target as LogTarget};
+use crate::observe::Names;
+use crate::observe::series::EndpointName;
 use crate::route::{RoutePlan, RouteTable};
 use crate::upstream::{EndpointAddress, EndpointPlan, UpstreamId, UpstreamPlan};
 
@@ -143,6 +145,7 @@ fn snapshot(
             Arc::new(routes::plan(written, index, by_name[&*written.upstream.value], ids))
         })
         .collect();
+    let names = Arc::new(names(&listeners, &upstreams, &plans, &chains));
     let routes = RouteTable::new(plans.iter().cloned());
     let fine_timeouts = listeners
         .iter()
@@ -164,8 +167,38 @@ fn snapshot(
         routes,
         plans,
         chains,
+        names,
         fine_timeouts,
     }
+}
+
+/// The labels of metrics.
+fn names(
+    listeners: &[Arc<ListenerPlan>],
+    upstreams: &[Arc<UpstreamPlan>],
+    routes: &[Arc<RoutePlan>],
+    chains: &[Arc<FilterChain>],
+) -> Names {
+    let mut names = Names::default();
+    for (index, listener) in (0..).zip(listeners) {
+        names.listeners.set(index, Arc::from(&*listener.name));
+    }
+    for upstream in upstreams {
+        let name: Arc<str> = Arc::from(&*upstream.name);
+        for endpoint in &upstream.endpoints {
+            let address = Arc::from(&*endpoint.authority);
+            let upstream = name.clone();
+            names.endpoints.set(endpoint.id.0, EndpointName { upstream, address });
+        }
+        names.upstreams.set(upstream.id.0, name);
+    }
+    for route in routes {
+        names.routes.set(route.number.0, Arc::from(&*route.id));
+    }
+    for entry in chains.iter().flat_map(|chain| chain.entries()) {
+        names.filters.set(entry.id.0, Arc::from(&*entry.name));
+    }
+    names
 }
 
 fn upstream_timeouts(plan: &UpstreamPlan) -> [u64; 5] {

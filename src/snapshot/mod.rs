@@ -24,6 +24,7 @@ use crate::filter::FilterChain;
 use crate::http::HeadLimits;
 pub use crate::io::driver::DriverChoice;
 use crate::observe::access_log::AccessLogPlan;
+use crate::observe::Names;
 use crate::route::{RoutePlan, RouteTable};
 use crate::upstream::UpstreamPlan;
 
@@ -48,6 +49,8 @@ pub struct Snapshot {
     pub plans: Vec<Arc<RoutePlan>>,
     /// Their filters, in the same order.
     pub chains: Vec<Arc<FilterChain>>,
+    /// What metrics call its parts.
+    pub names: Arc<Names>,
     /// Whether any timeout is below a second, so that sweeps must be fine.
     pub fine_timeouts: bool,
 }

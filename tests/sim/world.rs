@@ -130,7 +130,14 @@ impl Wake for Woken {
 impl World {
     /// A connection that was just accepted; time is 0.
     pub fn new(knobs: Knobs) -> World {
-        let core = Core::new(snapshot(), Arc::new(WorkerCounters::default()), log_queue().0, 0, 1);
+        let core = Core::new(
+            snapshot(),
+            Arc::new(WorkerCounters::default()),
+            log_queue().0,
+            ringway::observe::SeriesRegistry::default().add_worker(),
+            0,
+            1,
+        );
         let near: (Vec<End>, Vec<Origin>) = (0..ORIGINS)
             .map(|_| {
                 let (proxy, end) = pair();
