@@ -50,6 +50,11 @@ fn config() {
 }
 
 #[test]
+fn access_log() {
+    replay("access_log", harness::access_log);
+}
+
+#[test]
 fn connection() {
     replay("connection", harness::connection);
 }

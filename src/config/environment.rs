@@ -41,7 +41,7 @@ impl<'a> Environment<'a> {
     /// Expands every string in `node`. A variable that is not set is an error at the string.
     pub fn expand(&mut self, node: &mut Node, found: &mut Diagnostics) {
         match &mut node.value {
-            Value::String(text) if text.contains("${") => {
+            Value::String(text) if memchr::memchr(b'$', text.as_bytes()).is_some() => {
                 let written = text.clone();
                 if let Some(value) = self.string(node, &written, found) {
                     node.value = Value::String(value);

@@ -3,6 +3,7 @@
 //! It runs on the process's main thread and never blocks for more than 5 ms; what does block runs
 //! on the threads of `helper`.
 
+pub mod access_log;
 pub mod admin;
 pub mod source;
 
@@ -20,12 +21,13 @@ pub use source::Source;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, watch};
 
 use crate::limits::{EVENTS_MAX, RESOLVE_AT_START_MS, WORKERS_MAX};
+use crate::observe::SeriesRegistry;
 use crate::observe::render::{Phase, ProcessView};
 use crate::snapshot::{Ids, Snapshot};
 use admin::Admin;
@@ -91,6 +93,10 @@ pub(crate) fn complain(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{}", text.trim_end());
 }
 
+/// The workers' series: locked by admin requests and the control thread, never by a worker.
+#[allow(clippy::disallowed_types)]
+pub type Series = Arc<std::sync::Mutex<SeriesRegistry>>;
+
 struct Launch {
     options: Options,
     process: Process,
@@ -128,6 +134,7 @@ impl Launch {
         let (view, shown) = watch::channel(ProcessView {
             phase: Phase::Starting,
             config_version: snapshot.version,
+            names: snapshot.names.clone(),
             config_source: self.options.source.to_string(),
             config_applied_at_s: process::unix_time_s(),
             last_reload_success: true,
@@ -136,12 +143,15 @@ impl Launch {
             descriptors_max: descriptors,
             ..ProcessView::default()
         });
-        tokio::spawn(admin.serve(shown, self.measure(&helpers)));
+        // Admin requests and the control thread; workers never.
+        let series = Series::default();
+        tokio::spawn(admin.serve(shown, self.measure(&helpers, &series)));
 
         let names = Names::new(&snapshot, Instant::now());
         let banner = self.options.banner.clone();
         let mut supervisor = Supervisor::new(snapshot.clone(), names, helpers, view, banner);
         resolve_first(&mut supervisor, &mut events).await;
+        let mut registry = series.lock().unwrap_or_else(PoisonError::into_inner);
         let start = Start {
             spawn: self.spawn,
             snapshot: &snapshot,
@@ -149,18 +159,24 @@ impl Launch {
             sockets: bound.sockets,
             connections_max,
             addresses: supervisor.names.take_changed().map(Arc::new),
+            series: &mut registry,
             reports: &reports,
         };
         let fleet = Fleet::start(start).map_err(cannot("a worker cannot start"))?;
+        drop(registry);
         drop(snapshot);
+        supervisor.series = series.clone();
         supervisor.started_with(fleet, Instant::now());
         Ok(supervisor.run(&mut signals, &mut events).await)
     }
 
-    fn measure(&self, helpers: &Helpers) -> admin::Measure {
+    fn measure(&self, helpers: &Helpers, series: &Series) -> admin::Measure {
+        let series = series.clone();
         let (process, dropped, alive) = (self.process, self.dropped.clone(), helpers.alive.clone());
         Arc::new(move |view| {
             process.measure(view);
+            view.series =
+                series.lock().unwrap_or_else(PoisonError::into_inner).collect(&view.names);
             view.snapshots_alive = alive.get();
             view.log_lines_dropped = dropped.dropped_lines() as u64;
         })

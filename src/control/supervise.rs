@@ -4,11 +4,12 @@
 //! inboxes that never block.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, watch};
 
+use super::Series;
 use super::fleet::Fleet;
 use super::helper::{Compiled, Event, Helpers};
 use super::names::Names;
@@ -28,6 +29,8 @@ pub struct Supervisor {
     pub fleet: Fleet,
     /// Names and their addresses.
     pub names: Names,
+    /// What the workers count, summed when somebody asks.
+    pub series: Series,
     helpers: Helpers,
     current: Arc<Snapshot>,
     view: watch::Sender<ProcessView>,
@@ -68,6 +71,7 @@ impl Supervisor {
         Supervisor {
             fleet: Fleet::default(),
             names,
+            series: Series::default(),
             helpers,
             current,
             view,
@@ -261,8 +265,12 @@ impl Supervisor {
         // Before the snapshot, so that an endpoint that it brings in has its addresses at once.
         self.broadcast_addresses();
         self.fleet.broadcast(&Message::Snapshot(self.current.clone()));
-        let version = self.current.version;
+        let (version, names) = (self.current.version, self.current.names.clone());
+        let mut series = self.series.lock().unwrap_or_else(PoisonError::into_inner);
+        series.settle(&names);
+        drop(series);
         self.publish(|view| {
+            view.names = names;
             view.config_version = version;
             view.config_applied_at_s = unix_time_s();
         });

@@ -3,13 +3,11 @@
 use std::cell::Cell;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::Arc;
 
 use crate::http::Forwarding;
 use crate::io::wait::Timer;
 use crate::io::{Cancel, Handle, Shutdown, Stream, Target, Wait};
 use crate::limits::{LINGER_BYTES_MAX, LINGER_MS};
-use crate::observe::WorkerCounters;
 use crate::snapshot::ListenerPlan;
 use crate::state::Core;
 
@@ -39,18 +37,23 @@ pub struct Downstream {
 }
 
 /// Counts a connection from accept to close.
-struct Open(Arc<WorkerCounters>);
+struct Open {
+    core: Rc<Core>,
+    listener: u32,
+}
 
 impl Open {
-    fn new(counters: Arc<WorkerCounters>) -> Open {
-        counters.connections.increment();
-        Open(counters)
+    fn new(core: &Rc<Core>, listener: u32) -> Open {
+        core.counters.connections.increment();
+        core.series.connection_opened(listener);
+        Open { core: core.clone(), listener }
     }
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.0.connections.decrement();
+        self.core.counters.connections.decrement();
+        self.core.series.connection_closed(self.listener);
     }
 }
 
@@ -61,7 +64,7 @@ impl Downstream {
         peer: SocketAddr,
         listener: usize,
         plan: &ListenerPlan,
-        core: &Core,
+        core: &Rc<Core>,
     ) -> Downstream {
         let idle_read = Rc::new(Cancel::default());
         let target =
@@ -75,7 +78,7 @@ impl Downstream {
             forwarding: Forwarding::new(peer, plan.address.port(), plan.trusts(peer.ip())),
             behind: Buf::empty(),
             mid_answer: Cell::new(false),
-            _open: Open::new(core.counters.clone()),
+            _open: Open::new(core, listener as u32),
         }
     }
 

@@ -28,7 +28,8 @@ use crate::io::driver::probe;
 use crate::io::runtime::{catch_panic, run};
 use crate::io::{Listener, Wake, spawn as spawn_task};
 use crate::limits::SERVICE_PANICS_MAX;
-use crate::observe::WorkerCounters;
+use crate::observe::access_log::LogBuffer;
+use crate::observe::{WorkerCounters, WorkerSeries};
 use crate::snapshot::Snapshot;
 use crate::state::Core;
 
@@ -47,6 +48,10 @@ pub struct Setup {
     pub snapshot: Arc<Snapshot>,
     /// Its counters.
     pub counters: Arc<WorkerCounters>,
+    /// Its end of the access log.
+    pub log: LogBuffer,
+    /// What it counts of routes, upstreams, endpoints, filters and listeners.
+    pub series: WorkerSeries,
     /// Its inbox.
     pub inbox: Inbox,
     /// Where it reports to.
@@ -119,7 +124,14 @@ fn assemble(setup: Setup) -> std::io::Result<(Rc<Worker>, Vec<Listener>, Wakeup)
         setup.sockets.into_iter().map(Listener::adopt).collect::<Result<_, _>>()?;
     let worker = Rc::new(Worker {
         index: setup.index,
-        core: Core::new(setup.snapshot, setup.counters, setup.index, setup.workers),
+        core: Core::new(
+            setup.snapshot,
+            setup.counters,
+            setup.log,
+            setup.series,
+            setup.index,
+            setup.workers,
+        ),
         connections_max: setup.connections_max,
         listeners: Cell::new(listeners.len()),
         closing: Cell::new(false),

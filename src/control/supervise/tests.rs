@@ -81,6 +81,7 @@ impl Bench {
             sockets: bound.sockets,
             connections_max: 10,
             addresses: None,
+            series: &mut Default::default(),
             reports: &reports,
         };
         supervisor.started_with(Fleet::start(start).expect("threads"), now);
