@@ -2,6 +2,7 @@
 
 pub mod forwarding;
 pub mod head;
+pub mod host;
 pub mod uri;
 
 pub use forwarding::Forwarding;

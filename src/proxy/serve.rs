@@ -6,6 +6,7 @@ use super::exchange::Exchange;
 use super::forward::{Place, forward};
 use super::{Downstream, admit, respond};
 use crate::error::ErrorKind;
+use crate::route::Action;
 use crate::state::Core;
 
 /// What becomes of the client's connection after an exchange.
@@ -27,11 +28,13 @@ pub async fn serve(exchange: &mut Exchange, down: &Downstream, core: &Rc<Core>) 
     let _in_flight = InFlight(core);
 
     let forwarded = match admit::admit(exchange, down, core, &snapshot) {
-        Ok(route) => {
-            let crate::route::Action::Forward(targets) = &route.action;
-            let upstream = targets[0].upstream;
-            forward(exchange, &Place { down, core, listener, route, upstream }).await
-        }
+        Ok(route) => match &route.action {
+            Action::Forward(targets) => {
+                let upstream = targets.choose(core.random.next()).upstream;
+                forward(exchange, &Place { down, core, listener, route, upstream }).await
+            }
+            Action::Redirect(_) | Action::Respond(_) => Err(ErrorKind::RouteMissing),
+        },
         Err(kind) => Err(kind),
     };
     down.timer.disarm();

@@ -4,12 +4,12 @@ use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::{AdminPlan, DriverChoice, Ids, ListenerPlan, RuntimePlan, Snapshot, routes};
+use super::{AdminPlan, DriverChoice, Ids, ListenerPlan, RuntimePlan, Snapshot, rivals, routes};
 use crate::config::decode::Decoder;
 use crate::config::diagnostic::Span;
 use crate::config::read::Address;
 use crate::config::tree::Node;
-use crate::config::written::{self, Admin, Config, Driver};
+use crate::config::written::{self, Admin, Config, Driver, Route};
 use crate::config::{Diagnostic, Diagnostics};
 use crate::http::HeadLimits;
 use crate::limits::*;
@@ -28,15 +28,20 @@ pub fn compile(
     let mut decoder = Decoder::default();
     let Some(tree) = Node::parse_toml(text, &mut decoder.found) else { return Err(decoder.found) };
     let config = Config::decode(&tree, &mut decoder);
+    let rules: Vec<_> =
+        config.routes.iter().map(|route| (route, routes::rule(route, &mut decoder))).collect();
     let mut found = decoder.found;
     check_addresses(&config, &mut found);
     config.listeners.iter().for_each(|listener| check_head(listener, &mut found));
     config.upstreams.iter().for_each(|upstream| check_endpoints(upstream, &mut found));
-    routes::check(&config, &mut found);
+    let whole: Vec<_> = rules.iter().filter_map(|(r, rule)| Some((*r, rule.as_ref()?))).collect();
+    rivals::check(&config, &whole, &mut found);
     if !found.is_empty() {
         return Err(found);
     }
-    Ok((snapshot(&config, ids, version), unused_upstreams(&config)))
+    let mut warnings = unused_upstreams(&config);
+    rivals::warnings(&whole, &mut warnings);
+    Ok((snapshot(&config, rules, ids, version), warnings))
 }
 
 /// Two sockets cannot listen on one address.
@@ -105,7 +110,8 @@ fn check_endpoints(upstream: &written::Upstream, found: &mut Diagnostics) {
 
 fn unused_upstreams(config: &Config<'_>) -> Diagnostics {
     let mut warnings = Diagnostics::default();
-    let used: HashSet<&str> = config.routes.iter().map(|route| &*route.upstream.value).collect();
+    let used: HashSet<&str> =
+        config.routes.iter().flat_map(Route::upstreams).map(|name| &*name.value).collect();
     for upstream in config.upstreams.iter().filter(|u| !used.contains(&*u.name.value)) {
         let message = format!("upstream `{}` is used by no route", upstream.name.value);
         warnings.push(
@@ -118,20 +124,21 @@ fn unused_upstreams(config: &Config<'_>) -> Diagnostics {
 }
 
 /// Everything has been checked: this cannot fail.
-fn snapshot(config: &Config<'_>, ids: &mut Ids, version: u64) -> Snapshot {
+fn snapshot(
+    config: &Config<'_>,
+    rules: Vec<(&Route<'_>, Option<routes::Rule>)>,
+    ids: &mut Ids,
+    version: u64,
+) -> Snapshot {
     let listeners: Vec<_> = config.listeners.iter().map(listener).map(Arc::new).collect();
     let upstreams: Vec<_> =
         config.upstreams.iter().map(|written| Arc::new(upstream(written, ids))).collect();
     let by_name: HashMap<&str, UpstreamId> =
         upstreams.iter().map(|upstream| (&*upstream.name, upstream.id)).collect();
-    let plans: Vec<_> = config
-        .routes
-        .iter()
-        .enumerate()
-        .map(|(index, written)| {
-            routes::plan(written, index, by_name[&*written.upstream.value], ids)
-        })
-        .collect();
+    let rules = rules.into_iter().filter_map(|(written, rule)| Some((written, rule?)));
+    let plans = rules.enumerate().map(|(index, (written, rule))| {
+        Arc::new(routes::plan(written, rule, index, &by_name, ids))
+    });
     let routes = RouteTable::new(plans);
     let fine_timeouts = listeners
         .iter()

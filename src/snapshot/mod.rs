@@ -7,6 +7,7 @@ pub mod compile;
 pub mod ids;
 pub mod load;
 
+mod rivals;
 mod routes;
 
 pub use compile::compile;
