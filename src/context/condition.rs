@@ -10,19 +10,19 @@ use super::RequestContext;
 use super::pattern::Pattern;
 use super::source::{Matched, Source, is_token};
 use crate::config::decode::{Decoder, Fields, mismatch};
-use crate::config::diagnostic::Diagnostic;
+use crate::config::diagnostic::{Diagnostic, Span};
 use crate::config::read::{boolean, integer, list, network, string};
 use crate::config::tree::{Node, Value};
 use crate::limits::{CONDITION_VALUES_MAX, CONDITIONS_MAX, METHOD_BYTES_MAX, SLOTS};
 
 /// One condition on a request.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Condition {
     test: Test,
     not: bool,
 }
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Test {
     /// One of these.
     Method(Vec<Box<str>>),
@@ -34,14 +34,14 @@ enum Test {
     Slots { of: Source, salt: Box<str>, range: (u16, u16) },
 }
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Compare {
     Equals(Box<str>),
     In(Vec<Box<str>>),
     Prefix(Box<str>),
     Suffix(Box<str>),
     Contains(Box<str>),
-    Matches(Box<Pattern>),
+    Matches(Pattern),
     Present(bool),
 }
 
@@ -55,7 +55,7 @@ impl Condition {
 
     /// Reads one.
     pub fn decode(node: &Node, decoder: &mut Decoder) -> Option<Condition> {
-        let mut f = Fields::of("route.when", node, decoder)?;
+        let mut f = Fields::of("when", node, decoder)?;
         let subject = f.one_of(SUBJECTS, |key, node, decoder| match key {
             "method" => methods(node, decoder).map(|methods| Subject::Whole(Test::Method(methods))),
             "client" => {
@@ -136,6 +136,12 @@ impl Condition {
             _ => false,
         }
     }
+}
+
+/// Whether all of them hold.
+#[inline]
+pub fn all_hold(conditions: &[Condition], context: &RequestContext) -> bool {
+    conditions.iter().all(|condition| condition.holds(context))
 }
 
 /// The slot of a value, from 0: SipHash-1-3 with the key 0 over the salt, a zero byte and the value,
@@ -252,8 +258,8 @@ fn compare(key: &'static str, node: &Node, decoder: &mut Decoder) -> Option<Comp
         }
         "matches" => {
             let text = string(node, decoder)?;
-            return pattern(text, node, decoder, Pattern::anywhere)
-                .map(|pattern| Compare::Matches(Box::new(pattern)));
+            return pattern(text, node.span.clone(), decoder, Pattern::anywhere)
+                .map(Compare::Matches);
         }
         "equals" => Compare::Equals,
         "prefix" => Compare::Prefix,
@@ -266,7 +272,7 @@ fn compare(key: &'static str, node: &Node, decoder: &mut Decoder) -> Option<Comp
 /// A regular expression of the configuration.
 pub fn pattern(
     text: &str,
-    node: &Node,
+    span: Span,
     decoder: &mut Decoder,
     compile: fn(&str) -> Result<Pattern, String>,
 ) -> Option<Pattern> {
@@ -276,9 +282,7 @@ pub fn pattern(
             let message = format!("`{}` is not a regular expression", text.escape_debug());
             let remedy = "see the syntax of the regex crate; a literal string with single quotes \
                           needs no doubled backslashes";
-            decoder
-                .found
-                .push(Diagnostic::error(node.span.clone(), message).label(reason).remedy(remedy));
+            decoder.found.push(Diagnostic::error(span, message).label(reason).remedy(remedy));
         })
         .ok()
 }

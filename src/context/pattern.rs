@@ -4,6 +4,8 @@
 //! memory. The engines of the `regex` crate keep caches in a pool that threads share.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
 
 use regex_automata::dfa::{Automaton, StartKind, dense};
 use regex_automata::nfa::thompson::{self, WhichCaptures, pikevm::PikeVM};
@@ -13,17 +15,18 @@ use regex_syntax::hir::{Hir, Look};
 
 use crate::limits::{PATTERN_BYTES_MAX, PATTERN_TABLE_BYTES_MAX};
 
-/// A compiled expression and its text. Letters, digits and classes mean ASCII; `.` is any byte but
+/// A compiled expression and its text, cheap to clone. Letters, digits and classes mean ASCII; `.` is any byte but
 /// a line feed.
-pub struct Pattern {
+#[derive(Clone)]
+pub struct Pattern(Arc<Compiled>);
+
+struct Compiled {
     text: Box<str>,
-    automaton: Automata,
+    automaton: dense::DFA<Vec<u32>>,
     whole: bool,
     /// Finds the groups, where there are named ones; the table only says yes or no.
-    groups: Option<Box<PikeVM>>,
+    groups: Option<PikeVM>,
 }
-
-type Automata = Box<dense::DFA<Vec<u32>>>;
 
 impl Pattern {
     /// A pattern that a value must match as a whole.
@@ -74,32 +77,28 @@ impl Pattern {
             PikeVM::new_from_nfa(states(WhichCaptures::All)?).map_err(|_| too_large.to_owned())?;
         let named = machine.get_nfa().group_info().pattern_names(PatternID::ZERO);
         let groups = named.flatten().next().is_some();
-        Ok(Pattern {
-            text: text.into(),
-            automaton: Box::new(automaton),
-            whole,
-            groups: groups.then(|| Box::new(machine)),
-        })
+        let groups = groups.then_some(machine);
+        Ok(Pattern(Arc::new(Compiled { text: text.into(), automaton, whole, groups })))
     }
 
     /// Whether `value` matches.
     #[inline]
     pub fn matches(&self, value: &[u8]) -> bool {
-        let anchored = if self.whole { Anchored::Yes } else { Anchored::No };
+        let anchored = if self.0.whole { Anchored::Yes } else { Anchored::No };
         let input = Input::new(value).anchored(anchored).earliest(true);
         // A search of a table without quit bytes cannot give up.
-        matches!(self.automaton.try_search_fwd(&input), Ok(Some(_)))
+        matches!(self.0.automaton.try_search_fwd(&input), Ok(Some(_)))
     }
 
     /// The names of its groups.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        let machine = self.groups.iter();
+        let machine = self.0.groups.iter();
         machine.flat_map(|m| m.get_nfa().group_info().pattern_names(PatternID::ZERO)).flatten()
     }
 
     /// What the group called `name` matched of `value`.
     pub fn group<'a>(&self, name: &str, value: &'a [u8]) -> Option<&'a [u8]> {
-        let machine = self.groups.as_ref()?;
+        let machine = self.0.groups.as_ref()?;
         let mut cache = machine.create_cache();
         let mut found = machine.create_captures();
         machine.captures(&mut cache, value, &mut found);
@@ -108,23 +107,29 @@ impl Pattern {
 
     /// As written.
     pub fn text(&self) -> &str {
-        &self.text
+        &self.0.text
     }
 }
 
 impl fmt::Debug for Pattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Pattern({:?})", self.text)
+        write!(f, "Pattern({:?})", self.text())
     }
 }
 
 impl PartialEq for Pattern {
     fn eq(&self, other: &Pattern) -> bool {
-        self.text == other.text && self.whole == other.whole
+        self.text() == other.text() && self.0.whole == other.0.whole
     }
 }
 
 impl Eq for Pattern {}
+
+impl Hash for Pattern {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.text().hash(state);
+    }
+}
 
 /// The last line of a syntax error says what is wrong; those before draw the pattern.
 fn reason(error: &str) -> String {

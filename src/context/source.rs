@@ -264,7 +264,8 @@ fn needs_decoding(text: &[u8]) -> bool {
     memchr::memchr2(b'%', b'+', text).is_some()
 }
 
-fn form_decoded(text: &[u8]) -> Cow<'_, [u8]> {
+/// A text with `%XX` decoded, and `+` for a space.
+pub fn form_decoded(text: &[u8]) -> Cow<'_, [u8]> {
     if !needs_decoding(text) {
         return Cow::Borrowed(text);
     }

@@ -16,7 +16,7 @@ pub enum Matcher {
     /// `path` with `{name}` segments.
     Segments(Box<PathPattern>),
     /// `regex = "..."`: the whole path.
-    Regex(Box<Pattern>),
+    Regex(Pattern),
 }
 
 /// A path with parameters: `/user/{id}/orders`, `/files/{*rest}`.

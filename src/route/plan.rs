@@ -5,6 +5,7 @@ use std::fmt;
 use super::action::Action;
 use super::path::Matcher;
 use super::rewrite::Rewrite;
+use crate::context::condition::all_hold;
 use crate::context::{Condition, Matched, RequestContext, Scope, Template};
 use crate::error::ErrorKind;
 use crate::http::uri::{Policy, valid_host};
@@ -100,7 +101,7 @@ impl RoutePlan {
     /// Whether all conditions hold (R12).
     #[inline]
     pub fn holds(&self, context: &RequestContext) -> bool {
-        self.conditions().iter().all(|condition| condition.holds(context))
+        all_hold(self.conditions(), context)
     }
 
     /// What texts and values may ask of it, for a request with this path.

@@ -194,7 +194,7 @@ mod tests {
     /// Whatever the groups are, the upstream gets a path in normal form.
     #[test]
     fn groups_cannot_make_another_kind_of_path() {
-        let regex = |text| Matcher::Regex(Box::new(Pattern::whole(text).expect("valid")));
+        let regex = |text| Matcher::Regex(Pattern::whole(text).expect("valid"));
         for (pattern, rewrite, path, seen) in [
             ("/v(?<n>[0-9]+)(?<rest>/.*)?", "/api/{rest}/x", "/v2/a", "/api/a/x"),
             ("/v(?<n>[0-9]+)(?<rest>/.*)?", "/{n}{rest}", "/v2", "/2"),

@@ -136,6 +136,11 @@ impl RouteTable {
         self.routes.iter()
     }
 
+    /// The route at a place in the configuration.
+    pub fn get(&self, index: usize) -> Option<&Arc<RoutePlan>> {
+        self.routes.get(index)
+    }
+
     /// How many routes there are.
     pub fn len(&self) -> usize {
         self.routes.len()
@@ -207,7 +212,7 @@ impl RouteTable {
     /// Exact path, tree, expressions.
     #[inline]
     fn walk_tier<T>(&self, number: u32, path: &[u8], visit: Visit<'_, T>) -> Option<T> {
-        if let Some(candidates) = self.get(&self.exact, number, path) {
+        if let Some(candidates) = self.value(&self.exact, number, path) {
             let found = visit(number, candidates);
             if found.is_some() {
                 return found;
@@ -250,7 +255,7 @@ impl RouteTable {
             let segment = &rest[..end.unwrap_or(rest.len())];
             let after = end.map(|end| &rest[end + 1..]);
             if node.literals
-                && let Some(child) = self.get(&self.edges, number, segment)
+                && let Some(child) = self.value(&self.edges, number, segment)
             {
                 found = self.descend(child, after, visit);
             }
@@ -270,7 +275,7 @@ impl RouteTable {
     }
 
     #[inline]
-    fn get<T: Copy>(&self, table: &HashTable<Keyed<T>>, number: u32, key: &[u8]) -> Option<T> {
+    fn value<T: Copy>(&self, table: &HashTable<Keyed<T>>, number: u32, key: &[u8]) -> Option<T> {
         if table.is_empty() {
             return None;
         }

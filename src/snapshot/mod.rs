@@ -4,6 +4,7 @@
 //! `state`.
 
 pub mod compile;
+pub mod explain;
 pub mod ids;
 pub mod load;
 

@@ -75,9 +75,7 @@ fn matcher(written: &written::Route<'_>, decoder: &mut Decoder) -> Option<Matche
     let span = written.matcher.span();
     match &written.matcher.value {
         written::Matcher::Regex(text) => {
-            let node = Node { span, value: crate::config::tree::Value::Bool(false) };
-            let compiled = pattern(text, &node, decoder, Pattern::whole)?;
-            Some(Matcher::Regex(Box::new(compiled)))
+            pattern(text, span, decoder, Pattern::whole).map(Matcher::Regex)
         }
         written::Matcher::Path(path) => {
             let parsed = Matcher::of_path(path);
