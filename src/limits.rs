@@ -181,6 +181,8 @@ pub const CONNECTIONS_MAX: usize = 16_777_216;
 pub const TRUSTED_PROXIES_MAX: usize = 256;
 /// Filters on one route.
 pub const FILTERS_PER_ROUTE_MAX: usize = 64;
+/// Networks of one `ip_list`.
+pub const IP_LIST_MAX: usize = 65_536;
 /// Conditions in one `when`.
 pub const CONDITIONS_MAX: usize = 32;
 /// Bytes of a regular expression.

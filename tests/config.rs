@@ -2,15 +2,25 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use proptest::prelude::*;
 use ringway::config::decode::Decoder;
 use ringway::config::tree::Node;
 use ringway::config::{Config, Source};
+use ringway::context::RequestContext;
 use ringway::http::uri::{Allow, Deny};
 use ringway::limits;
+use ringway::route::{Action, RoutePlan};
 use ringway::snapshot::{AdminPlan, Ids, Snapshot, compile, load, load_text};
 use ringway::upstream::EndpointAddress;
+
+fn found<'a>(snapshot: &'a Snapshot, path: &str) -> &'a Arc<RoutePlan> {
+    let mut context = RequestContext::default();
+    context.target.normalised = path.into();
+    context.target.changed = true;
+    snapshot.routes.find(&context).expect("a route")
+}
 
 const FULL: &str = include_str!("../configs/full.toml");
 const MINIMAL: &str = include_str!("../configs/minimal.toml");
@@ -72,7 +82,8 @@ fn the_smallest_file_gets_the_defaults() {
     let upstream = &snapshot.upstreams[0];
     assert_eq!(upstream.endpoints[0].weight, limits::WEIGHT_DEFAULT);
     assert_eq!(upstream.in_flight_max, 0);
-    assert_eq!(snapshot.routes.find(b"/any").map(|route| route.upstream), Some(upstream.id));
+    let Action::Forward(targets) = &snapshot.plans[0].action;
+    assert_eq!(targets[0].upstream, upstream.id);
 }
 
 #[test]
@@ -91,11 +102,11 @@ fn every_key_reaches_the_plan() {
     assert_eq!(orders.endpoints[2].address, EndpointAddress::Name("orders.example".into(), 9003));
     assert_eq!(orders.endpoints[2].weight, 0);
     assert_eq!(snapshot.upstreams[1].endpoints[0].host(), "localhost");
-    let route = snapshot.routes.find(b"/api/v1/app/order/detail").expect("a route");
+    let route = found(&snapshot, "/api/v1/app/order/detail");
     assert_eq!((route.skip_segments, route.body_bytes_max), (3, Some(10 << 20)));
     assert_eq!(route.response_timeout_ms, Some(10_000));
     assert_eq!(route.total_timeout_ms, Some(30_000));
-    let all = snapshot.routes.find(b"/").expect("a route");
+    let all = found(&snapshot, "/");
     assert_eq!(all.path_policy, Default::default());
 }
 
@@ -114,7 +125,7 @@ fn values_that_are_not_defaults_reach_the_plan() {
     assert_eq!((snapshot.runtime.drain_ms, snapshot.runtime.drain_delay_ms), (0, 5_000));
     let listener = &snapshot.listeners[0];
     assert!(listener.via && listener.forwarded && listener.head.headers_max == 7);
-    let policy = snapshot.routes.find(b"/").expect("a route").path_policy;
+    let policy = found(&snapshot, "/").path_policy;
     assert_eq!((policy.encoded_slash, policy.nul), (Allow::Refuse, Deny::Keep));
     assert!(snapshot.fine_timeouts, "a timeout below a second");
 }

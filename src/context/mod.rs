@@ -77,6 +77,24 @@ pub struct TargetFacts {
     pub normalised: Vec<u8>,
     /// Whether it differs.
     pub changed: bool,
+    /// What the upstream is sent for it.
+    pub sent: SentPath,
+    /// The path of a rewrite; memory is reused.
+    pub rewritten: Vec<u8>,
+    /// The host of a rewrite; empty where there is none, memory is reused.
+    pub host_rewritten: Vec<u8>,
+}
+
+/// The path that an upstream is sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SentPath {
+    /// The one that was matched, from this byte on.
+    From(usize),
+    /// `/`: every segment was skipped.
+    #[default]
+    Root,
+    /// [`TargetFacts::rewritten`]
+    Rewritten,
 }
 
 /// Who sent a request.
@@ -146,6 +164,16 @@ impl RequestContext {
         }
     }
 
+    /// The path that the upstream is sent.
+    pub fn sent_path(&self) -> &[u8] {
+        match self.target.sent {
+            _ if self.target.asterisk => b"*",
+            SentPath::From(start) => &self.path()[start..],
+            SentPath::Root => b"/",
+            SentPath::Rewritten => &self.target.rewritten,
+        }
+    }
+
     /// The host that the client named, by its target or its Host field.
     pub fn host(&self) -> Option<&[u8]> {
         match self.target.authority {
@@ -158,8 +186,10 @@ impl RequestContext {
     pub fn reset(&mut self) {
         self.request.reset();
         self.facts = RequestFacts::default();
-        let normalised = std::mem::take(&mut self.target.normalised);
-        self.target = TargetFacts { normalised, ..TargetFacts::default() };
+        let TargetFacts { normalised, rewritten, host_rewritten, .. } =
+            std::mem::take(&mut self.target);
+        self.target =
+            TargetFacts { normalised, rewritten, host_rewritten, ..TargetFacts::default() };
         self.request_id = RequestId::default();
         self.client = ClientFacts::default();
         self.timing = Timing::default();

@@ -26,6 +26,8 @@ pub struct Downstream {
     pub idle_read: Rc<Cancel>,
     /// Which listener of the snapshot it came by.
     pub listener: usize,
+    /// The other end.
+    pub peer: SocketAddr,
     /// What upstreams are told about it.
     pub forwarding: Forwarding,
     /// What has been read of the next request; else a buffer to read it into.
@@ -69,6 +71,7 @@ impl Downstream {
             stream,
             idle_read,
             listener,
+            peer,
             forwarding: Forwarding::new(peer, plan.address.port(), plan.trusts(peer.ip())),
             behind: Buf::empty(),
             mid_answer: Cell::new(false),

@@ -4,19 +4,22 @@ use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::{AdminPlan, DriverChoice, Ids, ListenerPlan, RuntimePlan, Snapshot, rivals, routes};
+use super::{
+    AdminPlan, DriverChoice, Ids, ListenerPlan, RuntimePlan, Snapshot, filters, rivals, routes,
+};
 use crate::config::decode::Decoder;
 use crate::config::diagnostic::Span;
 use crate::config::read::Address;
 use crate::config::tree::Node;
 use crate::config::written::{self, Admin, Config, Driver, Route};
 use crate::config::{Diagnostic, Diagnostics};
+use crate::filter::FilterChain;
 use crate::http::HeadLimits;
 use crate::limits::*;
-use crate::route::RouteTable;
+use crate::route::{RoutePlan, RouteTable};
 use crate::upstream::{EndpointAddress, EndpointPlan, UpstreamId, UpstreamPlan};
 
-/// Compiles a TOML text: the snapshot and warnings. `ids` change only if the text is taken.
+/// Compiles a TOML text: the snapshot and warnings.
 ///
 /// # Errors
 /// Everything that is wrong in it.
@@ -30,6 +33,10 @@ pub fn compile(
     let config = Config::decode(&tree, &mut decoder);
     let rules: Vec<_> =
         config.routes.iter().map(|route| (route, routes::rule(route, &mut decoder))).collect();
+    let filters = filters::Named::decode(&config, ids, &mut decoder);
+    let chains = (config.routes.iter())
+        .map(|route| filters.chain(&route.id.value, &route.filters, ids, &mut decoder))
+        .collect();
     let mut found = decoder.found;
     check_addresses(&config, &mut found);
     config.listeners.iter().for_each(|listener| check_head(listener, &mut found));
@@ -39,9 +46,11 @@ pub fn compile(
     if !found.is_empty() {
         return Err(found);
     }
+    ids.kept.prune();
     let mut warnings = unused_upstreams(&config);
     rivals::warnings(&whole, &mut warnings);
-    Ok((snapshot(&config, rules, ids, version), warnings))
+    filters.warn_unused(&mut warnings);
+    Ok((snapshot(&config, rules, chains, ids, version), warnings))
 }
 
 /// Two sockets cannot listen on one address.
@@ -127,6 +136,7 @@ fn unused_upstreams(config: &Config<'_>) -> Diagnostics {
 fn snapshot(
     config: &Config<'_>,
     rules: Vec<(&Route<'_>, Option<routes::Rule>)>,
+    chains: Vec<Arc<FilterChain>>,
     ids: &mut Ids,
     version: u64,
 ) -> Snapshot {
@@ -136,10 +146,10 @@ fn snapshot(
     let by_name: HashMap<&str, UpstreamId> =
         upstreams.iter().map(|upstream| (&*upstream.name, upstream.id)).collect();
     let rules = rules.into_iter().filter_map(|(written, rule)| Some((written, rule?)));
-    let plans = rules.enumerate().map(|(index, (written, rule))| {
-        Arc::new(routes::plan(written, rule, index, &by_name, ids))
-    });
-    let routes = RouteTable::new(plans);
+    let plans: Vec<Arc<RoutePlan>> = (rules.enumerate())
+        .map(|(index, (written, rule))| Arc::new(routes::plan(written, rule, index, &by_name, ids)))
+        .collect();
+    let routes = RouteTable::new(plans.iter().cloned());
     let fine_timeouts = listeners
         .iter()
         .flat_map(|l| [l.head_timeout_ms, l.body_timeout_ms, l.idle_timeout_ms, l.write_timeout_ms])
@@ -157,6 +167,8 @@ fn snapshot(
         listeners,
         upstreams,
         routes,
+        plans,
+        chains,
         fine_timeouts,
     }
 }

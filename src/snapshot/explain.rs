@@ -195,6 +195,9 @@ fn add_route(
         "conditions": conditions,
         "body_bytes_max": route.body_bytes_max,
     });
+    let chain = snapshot.chains.get(route.index);
+    let names = chain.iter().flat_map(|chain| chain.names()).map(|(name, _)| name);
+    answer["filters"] = names.collect();
     if let Err(kind) = route.path_policy.admit(facts) {
         answer["refused"] = refusal(kind);
         return;

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use crate::filter::{FilterId, Kept};
 use crate::route::RouteId;
 use crate::upstream::{EndpointAddress, EndpointId, UpstreamId};
 
@@ -11,6 +12,9 @@ use crate::upstream::{EndpointAddress, EndpointId, UpstreamId};
 pub struct Ids {
     upstreams: HashMap<Box<str>, UpstreamId>,
     routes: HashMap<Box<str>, RouteId>,
+    filters: HashMap<Box<str>, FilterId>,
+    /// State of filters.
+    pub kept: Kept,
     endpoints: HashMap<(UpstreamId, EndpointAddress), EndpointId>,
 }
 
@@ -25,6 +29,12 @@ impl Ids {
     pub fn route(&mut self, name: &str) -> RouteId {
         let next = RouteId(dense(self.routes.len()));
         *self.routes.entry(name.into()).or_insert(next)
+    }
+
+    /// The id of the filter called `name`.
+    pub fn filter(&mut self, name: &str) -> FilterId {
+        let next = FilterId(dense(self.filters.len()));
+        *self.filters.entry(name.into()).or_insert(next)
     }
 
     /// The id of the endpoint at `address` of an upstream.

@@ -73,7 +73,7 @@ pub async fn run(core: &Rc<Core>, mut down: Box<Downstream>) -> Left {
                 None => return Left::Ended,
             }
         }
-        let mut exchange = Exchange::take();
+        let mut exchange = Exchange::take(core);
         exchange.context.request.bytes = std::mem::take(&mut down.behind);
         let next = match read_head(core, &down, &mut exchange).await {
             Ok(()) => serve(&mut exchange, &down, core).await,

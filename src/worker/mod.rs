@@ -119,7 +119,7 @@ fn assemble(setup: Setup) -> std::io::Result<(Rc<Worker>, Vec<Listener>, Wakeup)
         setup.sockets.into_iter().map(Listener::adopt).collect::<Result<_, _>>()?;
     let worker = Rc::new(Worker {
         index: setup.index,
-        core: Core::new(setup.snapshot, setup.counters, setup.workers),
+        core: Core::new(setup.snapshot, setup.counters, setup.index, setup.workers),
         connections_max: setup.connections_max,
         listeners: Cell::new(listeners.len()),
         closing: Cell::new(false),
