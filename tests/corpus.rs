@@ -45,6 +45,11 @@ fn target() {
 }
 
 #[test]
+fn routes() {
+    replay("routes", harness::routes);
+}
+
+#[test]
 fn connection() {
     replay("connection", harness::connection);
 }

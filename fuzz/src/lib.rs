@@ -9,6 +9,7 @@ pub mod chunked;
 pub mod connection;
 pub mod framing;
 pub mod head;
+pub mod routes;
 pub mod target;
 
 #[path = "../../tests/reference/mod.rs"]
@@ -22,6 +23,7 @@ pub use chunked::chunked;
 pub use connection::connection;
 pub use framing::framing;
 pub use head::{request_head, response_head};
+pub use routes::routes;
 pub use target::target;
 
 use reference::Stop;
