@@ -458,3 +458,63 @@ fn a_great_many_routes_are_found() {
     }
     assert!(table.find(&context("GET /e/200002", "a", "")).is_none());
 }
+
+fn ringway(arguments: &[&str]) -> (Option<i32>, String, String) {
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_ringway"))
+        .args(arguments)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .expect("the binary runs");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+/// The page shows what the command prints.
+#[test]
+fn the_page_shows_a_real_explanation() {
+    let page = include_str!("../docs/routing.md");
+    let shown =
+        page.split("```console\n$ ringway ").nth(1).and_then(|rest| rest.split("```").next());
+    let (command, printed) = shown.and_then(|text| text.split_once('\n')).expect("an example");
+    let mut arguments = Vec::new();
+    for (index, part) in command.split('\'').enumerate() {
+        match index % 2 {
+            0 => arguments.extend(part.split_whitespace()),
+            _ => arguments.push(part),
+        }
+    }
+    let (code, out, error) = ringway(&arguments);
+    assert_eq!((code, &*error), (Some(0), ""));
+    assert_eq!(out, printed);
+}
+
+#[test]
+fn explain_has_its_exit_codes() {
+    let file = "configs/routing.toml";
+    let (code, out, _) = ringway(&["explain", "GET", "/Alive", "-c", file]);
+    assert_eq!(code, Some(1), "{out}");
+    assert!(out.contains("the case of letters differs") && out.contains("404 route_missing"));
+    let inside = ["explain", "GET", "http://admin.example.com/internal/", "--client", "10.0.0.9"];
+    let (code, out, _) = ringway(&[&inside[..], &["--json", "-c", file]].concat());
+    let answer: Value = serde_json::from_str(&out).expect("JSON");
+    assert_eq!((code, &answer["route"]["id"]), (Some(0), &"internal".into()));
+    assert_eq!(answer["upstream_host"], "user.internal.example.com");
+    for (arguments, wanted) in [
+        (&["explain", "GET", "nowhere", "-c", file][..], 2),
+        (&["explain", "GET", "/", "-H", "x", "-c", file], 2),
+        (&["explain", "GET", "/", "-c", "tests/broken/bad-pattern.toml"], 78),
+    ] {
+        let (code, _, error) = ringway(arguments);
+        assert_eq!(code, Some(wanted), "{arguments:?}: {error}");
+        assert!(!error.is_empty(), "{arguments:?}");
+    }
+}
+
+/// What is said of a broken pattern is what docs and newcomers are shown.
+#[test]
+fn a_broken_pattern_is_explained() {
+    let text = include_str!("broken/bad-pattern.toml");
+    let errors = compile(text, &mut Ids::default(), 1).expect_err("refused");
+    let source = Source { name: "bad-pattern.toml".into(), text: text.into() };
+    assert_eq!(errors.render(&source, false), include_str!("broken/bad-pattern.txt"));
+}

@@ -81,6 +81,8 @@ pub struct Scope<'a> {
     pub endpoint: &'a str,
     /// The answer's status, 0 before it is known.
     pub status: u16,
+    /// Time from asking the upstream to the head of its answer, once there is one.
+    pub upstream_ms: Option<u64>,
 }
 
 /// What is wrong with a text, where in it, and how to mend it.
@@ -97,7 +99,15 @@ pub struct TemplateError {
 impl<'a> Scope<'a> {
     /// The scope of a request whose route is known.
     pub fn of_request(context: &'a RequestContext, matched: Matched<'a>) -> Scope<'a> {
-        Scope { context, matched, listener: "", upstream: "", endpoint: "", status: 0 }
+        Scope {
+            context,
+            matched,
+            listener: "",
+            upstream: "",
+            endpoint: "",
+            status: 0,
+            upstream_ms: None,
+        }
     }
 }
 
@@ -296,10 +306,8 @@ impl Fixed {
             Fixed::Status if scope.status == 0 => {}
             Fixed::Status => number(out, u64::from(scope.status)),
             Fixed::UpstreamTime => {
-                let timing = &context.timing;
-                if let (Some(begun), Some(head)) = (timing.upstream_started, timing.upstream_head) {
-                    let ms = head.saturating_duration_since(begun).as_millis();
-                    number(out, u64::try_from(ms).unwrap_or(u64::MAX));
+                if let Some(ms) = scope.upstream_ms {
+                    number(out, ms);
                 }
             }
         }
@@ -413,6 +421,7 @@ mod tests {
             upstream: "orders",
             endpoint: "127.0.0.1:9001",
             status: 201,
+            upstream_ms: Some(12),
             ..Scope::of_request(&context, matched)
         };
         let mut out = b">".to_vec();
@@ -434,7 +443,7 @@ mod tests {
             ("${path.id}@${route.id}", "8@r1"),
             ("${client.address}:${client.port}", "0.0.0.0:0"),
             ("${listener.name} ${upstream.name} ${endpoint.address}", "main orders 127.0.0.1:9001"),
-            ("${response.status}${upstream.time_ms}", "201"),
+            ("${response.status} ${upstream.time_ms}", "201 12"),
             ("$${route.id} $$ $ {} ${HOME}", "${route.id} $$ $ {} ${HOME}"),
         ] {
             assert_eq!(expand(text, Response).as_deref(), Ok(&*format!(">{wanted}")), "{text}");

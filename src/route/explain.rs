@@ -115,8 +115,11 @@ fn nearness(route: &RoutePlan, context: &RequestContext) -> Option<(u32, String)
     }
     let shared = shared_segments(matcher, path);
     let why = || {
-        let segments = if shared == 1 { "segment" } else { "segments" };
-        format!("only the first {shared} {segments} of the path are the same{}", also())
+        let same = match shared {
+            1 => "segment of the path is".to_owned(),
+            many => format!("{many} segments of the path are"),
+        };
+        format!("only the first {same} the same{}", also())
     };
     (shared > 0).then(|| (elsewhere(SHARED - shared.min(SHARED - 3)), why()))
 }
