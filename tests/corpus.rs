@@ -55,6 +55,11 @@ fn access_log() {
 }
 
 #[test]
+fn routes() {
+    replay("routes", harness::routes);
+}
+
+#[test]
 fn connection() {
     replay("connection", harness::connection);
 }

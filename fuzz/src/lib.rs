@@ -12,6 +12,7 @@ pub mod config;
 pub mod connection;
 pub mod framing;
 pub mod head;
+pub mod routes;
 pub mod target;
 
 #[path = "../../tests/reference/mod.rs"]
@@ -29,6 +30,7 @@ pub use config::config;
 pub use connection::connection;
 pub use framing::framing;
 pub use head::{request_head, response_head};
+pub use routes::routes;
 pub use target::target;
 
 use reference::Stop;

@@ -6,8 +6,8 @@ use super::exchange::Exchange;
 use super::forward::Place;
 use crate::error::ErrorKind;
 use crate::http::{Known, Version};
-use crate::observe::access_log::AccessRecord;
 use crate::observe::Finished;
+use crate::observe::access_log::AccessRecord;
 
 /// Records how an exchange ended.
 pub(super) fn record(exchange: &Exchange, place: &Place<'_>) {
