@@ -12,6 +12,7 @@ mod helper;
 mod listen;
 mod log;
 mod names;
+mod outcome;
 mod process;
 mod signals;
 mod supervise;
@@ -115,7 +116,8 @@ impl Launch {
         let workers = workers.clamp(1, WORKERS_MAX);
         let connections_max = snapshot.runtime.connections_max;
         let connections_max = cores::connections_max(connections_max, descriptors, workers);
-        let bound = listen::bind(&snapshot.listeners, workers)?;
+        let bound = listen::bind_at_start(&snapshot.listeners, workers).await;
+        let bound = bound.map_err(|unbound| unbound.text)?;
         let admin = Admin::bind(&snapshot.admin)?;
         socket.clone_from(&admin.path);
 
@@ -124,7 +126,6 @@ impl Launch {
         let helpers = Helpers::start(source, ids, snapshot.clone(), &sender)
             .map_err(cannot("a helper thread cannot start"))?;
         let reports = helpers.reports.clone();
-        let names = (snapshot.listeners.iter()).map(|plan| plan.name.to_string());
         let (view, shown) = watch::channel(ProcessView {
             phase: Phase::Starting,
             config_version: snapshot.version,
@@ -132,21 +133,22 @@ impl Launch {
             config_applied_at_s: process::unix_time_s(),
             last_reload_success: true,
             admin: admin.address.clone(),
-            listeners: names.zip(bound.addresses.iter().map(ToString::to_string)).collect(),
             descriptors_max: descriptors,
             ..ProcessView::default()
         });
-        tokio::spawn(admin.serve(shown, self.measure(&helpers)));
+        tokio::spawn(admin.serve(shown, self.measure(&helpers), sender));
 
         let names = Names::new(&snapshot, Instant::now());
         let banner = self.options.banner.clone();
-        let mut supervisor = Supervisor::new(snapshot.clone(), names, helpers, view, banner);
+        let current = snapshot.clone();
+        let mut supervisor =
+            Supervisor::new(current, names, helpers, bound.addresses, view, banner);
         resolve_first(&mut supervisor, &mut events).await;
         let start = Start {
             spawn: self.spawn,
             snapshot: &snapshot,
             cores: &cores,
-            sockets: bound.sockets,
+            opened: bound.opened,
             connections_max,
             addresses: supervisor.names.take_changed().map(Arc::new),
             reports: &reports,

@@ -11,6 +11,7 @@ use std::time::Duration;
 use monoio::net::TcpListener;
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
+use socket2::{SockFilter, SockRef};
 
 use super::runtime::on_epoll;
 use super::stream::{Shared, Stream};
@@ -63,6 +64,27 @@ impl Listener {
         }
     }
 }
+
+impl Listener {
+    /// Stops listening without losing a connection: the kernel queues no more, `take` gets what it
+    /// has queued, and the port is free when this returns.
+    pub fn finish(&self, mut take: impl FnMut(Stream, SocketAddr)) {
+        let socket = SockRef::from(&self.inner);
+        // Every packet for the listener is dropped from here on. Without it a connection that comes
+        // between the last accept and the end, whose client takes it for accepted, would be reset.
+        // Those in the queue have sockets of their own; where the filter is refused nothing is worse
+        // than before.
+        let _ = socket.attach_filter(&[SockFilter::new(BPF_RETURN_CONSTANT, 0, 0, 0)]);
+        while let Ok(Some((stream, peer))) = self.accept() {
+            take(stream, peer);
+        }
+        // Not only a close: a poll that is pending holds the socket open, and this ends it.
+        let _ = socket.shutdown(std::net::Shutdown::Read);
+    }
+}
+
+/// The classic BPF instruction that ends a filter: 0 bytes of the packet are let through.
+const BPF_RETURN_CONSTANT: u16 = 0x06;
 
 fn adopt(descriptor: OwnedFd) -> io::Result<Stream> {
     monoio::net::TcpStream::from_std(std::net::TcpStream::from(descriptor)).map(Stream::tcp)

@@ -27,7 +27,7 @@ pub(super) async fn fail(
     if kind == ErrorKind::ClientAborted || kind == ErrorKind::ClientWriteTimeout {
         return Next::Reset;
     }
-    let close = ends_connection(exchange, core, kind);
+    let close = ends_connection(exchange, down.ends(core), kind);
     exchange.answer.status = kind.status();
     let mut out = encode(exchange, core, kind, close);
     let progress = || down.timer.arm(Wait::ClientWrite, listener.write_timeout_ms);
@@ -41,7 +41,7 @@ pub(super) async fn fail(
 
 /// After a malformed message nobody knows where the next begins, and an upload that was not read to
 /// its end stands in the way of the next request.
-fn ends_connection(exchange: &Exchange, core: &Core, kind: ErrorKind) -> bool {
+fn ends_connection(exchange: &Exchange, ends: bool, kind: ErrorKind) -> bool {
     let understood = matches!(
         kind,
         ErrorKind::RouteMissing
@@ -60,7 +60,7 @@ fn ends_connection(exchange: &Exchange, core: &Core, kind: ErrorKind) -> bool {
     );
     let facts = &exchange.context.facts;
     let bodiless = facts.framing == crate::http::BodyFraming::None;
-    !understood || !facts.keep_alive || !bodiless || core.draining.get()
+    !understood || !facts.keep_alive || !bodiless || ends
 }
 
 fn encode(exchange: &Exchange, core: &Core, kind: ErrorKind, close: bool) -> Buf {

@@ -22,7 +22,7 @@ pub enum Next {
 /// Serves the request whose head is in `exchange.context`, from routing to the access record.
 pub async fn serve(exchange: &mut Exchange, down: &Downstream, core: &Rc<Core>) -> Next {
     let snapshot = core.snapshot();
-    let listener = &snapshot.listeners[down.listener];
+    let listener = down.listener();
     core.counters.in_flight.increment();
     let _in_flight = InFlight(core);
 
@@ -47,8 +47,7 @@ pub async fn refuse(
     core: &Rc<Core>,
     kind: ErrorKind,
 ) -> Next {
-    let snapshot = core.snapshot();
-    respond::fail(exchange, down, core, &snapshot.listeners[down.listener], kind).await;
+    respond::fail(exchange, down, core, down.listener(), kind).await;
     record(exchange, core);
     Next::Close
 }

@@ -169,7 +169,8 @@ fn unused_upstreams(config: &Config) -> Diagnostics {
 
 /// Everything has been checked: this cannot fail.
 fn snapshot(config: &Config, ids: &mut Ids, version: u64) -> Snapshot {
-    let listeners: Vec<_> = config.listeners.iter().map(listener).map(Arc::new).collect();
+    let listeners: Vec<_> =
+        config.listeners.iter().map(|written| Arc::new(listener(written, ids))).collect();
     let upstreams: Vec<_> =
         config.upstreams.iter().map(|written| Arc::new(upstream(written, ids))).collect();
     let by_name: HashMap<&str, UpstreamId> =
@@ -234,9 +235,10 @@ fn head_limits(written: &written::Listener) -> HeadLimits {
     }
 }
 
-fn listener(written: &written::Listener) -> ListenerPlan {
+fn listener(written: &written::Listener, ids: &mut Ids) -> ListenerPlan {
     let timeouts = &written.timeouts;
     ListenerPlan {
+        id: ids.listener(&written.name.value, written.address.value),
         name: written.name.value.clone(),
         address: written.address.value,
         trusted_proxies: written.trusted_proxies.clone(),

@@ -8,7 +8,7 @@ pub mod ids;
 pub mod load;
 
 pub use compile::compile;
-pub use ids::Ids;
+pub use ids::{Ids, ListenerId};
 pub use load::{Loaded, Rejected, load, load_text};
 
 use std::net::{IpAddr, SocketAddr};
@@ -70,6 +70,8 @@ pub enum AdminPlan {
 /// `[listener.NAME]`
 #[derive(Clone, Debug)]
 pub struct ListenerPlan {
+    /// Its identity, which outlives reloads.
+    pub id: ListenerId,
     /// Name in the configuration.
     pub name: Box<str>,
     /// Where it listens.

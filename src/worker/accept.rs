@@ -1,26 +1,85 @@
-//! The accept loop of one listener on one core.
+//! The listeners of one core and their accept loops.
 
+use std::cell::Cell;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use super::{Worker, conn};
+use super::{Opened, Worker, conn};
 use crate::io::listener::is_exhausted;
-use crate::io::{Listener, Stream, sleep_ms};
+use crate::io::{Listener, Stream, sleep_ms, spawn};
 use crate::limits::{ACCEPT_BURST_MAX, DESCRIPTOR_PAUSE_MS, SWEEP_MS};
-use crate::proxy::Downstream;
+use crate::proxy::{Downstream, ListenerState};
+use crate::snapshot::Snapshot;
 
-/// Accepts until the worker closes its listeners.
-pub(super) async fn run(worker: &Rc<Worker>, listener: &Listener, index: usize) {
+/// A listener that accepts on this core.
+pub(super) struct Accepting {
+    listener: Listener,
+    state: Rc<ListenerState>,
+    closed: Cell<bool>,
+}
+
+/// Begins to accept on a listener; one of the same identity has given up its port, and ends.
+pub(super) fn open(worker: &Rc<Worker>, opened: Opened) -> std::io::Result<()> {
+    let id = opened.plan.id;
+    let port = opened.socket.local_addr()?.port();
+    let accepting = Rc::new(Accepting {
+        listener: Listener::adopt(opened.socket)?,
+        state: ListenerState::new(opened.plan, port),
+        closed: Cell::new(false),
+    });
+    close(worker, |open| open.state.id() == id);
+    worker.listeners.borrow_mut().push(accepting.clone());
+    let worker = worker.clone();
+    spawn(async move {
+        worker.persist("accept", || run(&worker, &accepting)).await;
+    });
+    Ok(())
+}
+
+/// Follows a snapshot: listeners that stay get their new plans, and those that are gone are closed
+/// without losing a connection.
+pub(super) fn follow(worker: &Rc<Worker>, snapshot: &Snapshot) {
+    let plan = |open: &Accepting| {
+        let id = open.state.id();
+        snapshot.listeners.iter().find(|plan| plan.id == id)
+    };
+    for open in worker.listeners.borrow().iter() {
+        if let Some(plan) = plan(open) {
+            open.state.apply(plan.clone());
+        }
+    }
+    close(worker, |open| plan(open).is_none());
+}
+
+/// Closes all listeners.
+pub(super) fn close_all(worker: &Rc<Worker>) {
+    close(worker, |_| true);
+}
+
+/// Serves what the kernel has queued, which was accepted as far as its clients know, and closes.
+fn close(worker: &Rc<Worker>, which: impl Fn(&Accepting) -> bool) {
+    let closing: Vec<_> = worker.listeners.borrow_mut().extract_if(.., |it| which(it)).collect();
+    for open in closing {
+        open.listener.finish(|stream, peer| admit(worker, stream, peer, &open.state));
+        open.state.leave();
+        open.closed.set(true);
+    }
+}
+
+/// Accepts until the listener is closed.
+async fn run(worker: &Rc<Worker>, open: &Accepting) {
+    let listener = &open.listener;
     let mut pause_ms = DESCRIPTOR_PAUSE_MS.0;
     loop {
-        // The pause bounds how long a drain waits for a listener that nobody connects to.
-        if listener.readable_within(SWEEP_MS * 5).await.is_err() {
-            sleep_ms(pause_ms).await;
-        }
-        if worker.closing.get() {
+        // The close wakes it; the bound is for a kernel that does not.
+        let waited = listener.readable_within(SWEEP_MS * 5).await;
+        if open.closed.get() {
             break;
         }
-        match burst(worker, listener, index) {
+        if waited.is_err() {
+            sleep_ms(pause_ms).await;
+        }
+        match burst(worker, open) {
             Ok(()) => pause_ms = DESCRIPTOR_PAUSE_MS.0,
             Err(error) if is_exhausted(&error) => {
                 worker.core.counters.descriptors_exhausted.increment();
@@ -28,28 +87,19 @@ pub(super) async fn run(worker: &Rc<Worker>, listener: &Listener, index: usize) 
                 sleep_ms(pause_ms).await;
                 pause_ms = (pause_ms * 2).min(DESCRIPTOR_PAUSE_MS.1);
             }
+            Err(_) if open.closed.get() => break,
             Err(error) => {
-                tracing::warn!(%error, listener = index, "a connection could not be accepted");
+                tracing::warn!(%error, listener = ?open.state.id(), "a connection could not be accepted");
                 sleep_ms(DESCRIPTOR_PAUSE_MS.0).await;
             }
         }
     }
 }
 
-/// Serves what the kernel has queued, which was accepted as far as its clients know, and closes the
-/// listener.
-pub(super) fn finish(worker: &Rc<Worker>, listener: Listener, index: usize) {
-    while let Ok(Some((stream, peer))) = listener.accept() {
-        admit(worker, stream, peer, index);
-    }
-    drop(listener);
-    worker.listeners.set(worker.listeners.get() - 1);
-}
-
-fn burst(worker: &Rc<Worker>, listener: &Listener, index: usize) -> std::io::Result<()> {
+fn burst(worker: &Rc<Worker>, open: &Accepting) -> std::io::Result<()> {
     for _ in 0..ACCEPT_BURST_MAX {
-        match listener.accept()? {
-            Some((stream, peer)) => admit(worker, stream, peer, index),
+        match open.listener.accept()? {
+            Some((stream, peer)) => admit(worker, stream, peer, &open.state),
             None => break,
         }
     }
@@ -57,16 +107,14 @@ fn burst(worker: &Rc<Worker>, listener: &Listener, index: usize) -> std::io::Res
 }
 
 /// Takes a connection, or closes it at once at the cap.
-fn admit(worker: &Rc<Worker>, stream: Stream, peer: SocketAddr, index: usize) {
+fn admit(worker: &Rc<Worker>, stream: Stream, peer: SocketAddr, listener: &Rc<ListenerState>) {
     let counters = &worker.core.counters;
     counters.accepted.increment();
-    if counters.connections.get() >= worker.connections_max as u64 {
+    if counters.connections.get() >= worker.connections_max.get() as u64 {
         counters.refused_at_cap.increment();
         return;
     }
-    let snapshot = worker.core.snapshot();
-    let plan = &snapshot.listeners[index];
-    let down = Downstream::new(stream, peer, index, plan, &worker.core);
+    let down = Downstream::new(stream, peer, listener, &worker.core);
     conn::start(worker.core.clone(), Box::new(down));
 }
 
