@@ -41,6 +41,12 @@ impl Reloads {
         self.compiling.is_none() && self.applying.is_none()
     }
 
+    /// How many workers have not acknowledged the one that is being applied.
+    #[cfg(test)]
+    pub(super) fn awaited(&self) -> Option<usize> {
+        self.applying.as_ref().map(|applying| applying.waiting.workers.len())
+    }
+
     /// When the acknowledgements of the workers are due.
     pub(super) fn due(&self) -> Option<Instant> {
         self.applying.as_ref().map(|applying| applying.waiting.until)
