@@ -62,6 +62,8 @@ pub const EXCHANGES_KEPT: usize = 256;
 pub const ACCEPT_BURST_MAX: usize = 64;
 /// Connections the kernel queues for a listener.
 pub const ACCEPT_BACKLOG: i32 = 4096;
+/// Time that handshakes are given to end before a listener is closed: a round trip or two.
+pub const HANDSHAKE_MS: u64 = 100;
 /// Descriptors kept for everything that is not a connection: rings, logs, admin, configuration.
 pub const DESCRIPTORS_RESERVED: u64 = 64;
 /// Shortest and longest pause after the descriptors ran out, in milliseconds.

@@ -2,6 +2,7 @@
 
 mod harness;
 
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use harness::load::under_load;
@@ -10,6 +11,11 @@ use harness::proxy::{endpoint, route, upstream};
 use harness::{Client, Origin, Proxy, Settings, contains, ms, pause, poll};
 use rustix::process::Signal;
 use serde_json::json;
+
+/// Whether a new connection is turned away; while listeners are being closed it is left waiting.
+fn refused(proxy: &Proxy) -> bool {
+    TcpStream::connect_timeout(&proxy.address, ms(100)).is_err()
+}
 
 fn version(proxy: &Proxy) -> f64 {
     proxy.metric("ringway_config_version", "")
@@ -98,7 +104,7 @@ fn drain(driver: &'static str, signal: Signal) {
     under_load(proxy.address, |tally| {
         assert!(tally.more(50), "the load gets answers");
         proxy.signal(signal);
-        let refused = poll(ms(5_000), || std::net::TcpStream::connect(proxy.address).is_err());
+        let refused = poll(ms(5_000), || refused(&proxy));
         assert!(refused, "the listeners close");
         pause(ms(100));
     });
@@ -126,7 +132,7 @@ fn drain_of_one_connection(driver: &'static str) {
     client.send(b"GET /one HTTP/1.1\r\nHost: a.test\r\n\r\n");
     assert!(client.wait_responses(1, ms(2_000)), "an answer");
     proxy.signal(Signal::TERM);
-    poll(ms(3_000), || std::net::TcpStream::connect(proxy.address).is_err());
+    poll(ms(3_000), || refused(&proxy));
     client.send(b"GET /two HTTP/1.1\r\nHost: a.test\r\n\r\n");
     assert!(client.wait_responses(2, ms(2_000)), "a request on an open connection is answered");
     assert!(client.received().finals[1].closes(), "with the word that it ends");
@@ -145,7 +151,7 @@ fn second_interrupt(driver: &'static str) {
     client.send(b"GET /hang HTTP/1.1\r\nHost: a.test\r\n\r\n");
     assert!(origin.wait(ms(2_000), |record| record.requests.len() == 1), "it is under way");
     proxy.signal(Signal::INT);
-    let refused = poll(ms(5_000), || std::net::TcpStream::connect(proxy.address).is_err());
+    let refused = poll(ms(5_000), || refused(&proxy));
     assert!(refused, "the listeners close");
     assert!(proxy.wait_exit(ms(300)).is_none(), "the request holds the drain");
     proxy.signal(Signal::INT);
@@ -271,7 +277,7 @@ fn a_tunnel_outlives_total_and_reloads(driver: &'static str) {
     let mut proxy = Proxy::start(settings.clone());
     let client = Client::open(proxy.address).expect("a connection");
     client.send(
-        b"GET /echo HTTP/1.1\r\nHost: a.test\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n",
+        b"GET /echo HTTP/1.1\r\nHost: a.test\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
     );
     assert!(client.wait_text(b"101 "), "it switches");
     for number in 0..4 {

@@ -47,7 +47,8 @@ pub async fn bind_at_start(plans: &[Arc<ListenerPlan>], workers: usize) -> Resul
     }
 }
 
-/// Binds what `new` has and `old` has not.
+/// Binds what `new` has and `old` has not. The sockets of a listener that only gets another name stay
+/// where they are.
 ///
 /// # Errors
 /// As [`bind`].
@@ -60,7 +61,13 @@ pub fn bind_new(
         let missing = |plan: &&Arc<ListenerPlan>| others.iter().all(|other| other.id != plan.id);
         all.iter().filter(missing).cloned().collect::<Vec<_>>()
     };
-    bind_beside(&without(new, old), new, &without(old, new), workers)
+    let leaving = without(old, new);
+    let (renamed, added): (Vec<_>, Vec<_>) = without(new, old)
+        .into_iter()
+        .partition(|plan| leaving.iter().any(|old| old.hands_over_to(plan)));
+    let mut bound = bind_beside(&added, new, &leaving, workers)?;
+    bound.addresses.extend(renamed.iter().map(|plan| (plan.id, plan.address)));
+    Ok(bound)
 }
 
 /// Binds every listener once for each worker; nothing stays bound when one fails.
@@ -201,15 +208,20 @@ pub(crate) mod tests {
     #[test]
     fn only_what_is_new_is_bound_and_a_leaving_listener_is_not_in_its_way() {
         let bound = bind(&[plan(0, "first", "127.0.0.1:0")], 1).expect("bound");
-        let address = bound.addresses[&ListenerId(0)].to_string();
-        let (old, kept) = (plan(1, "old", &address), plan(2, "kept", "127.0.0.1:0"));
-        let renamed = plan(3, "new", &address);
+        let address = bound.addresses[&ListenerId(0)];
+        let (old, kept) = (plan(1, "old", &address.to_string()), plan(2, "kept", "127.0.0.1:0"));
         let before = [old.clone(), kept.clone()];
-        let again = bind_new(&[renamed.clone(), kept.clone()], &before, 2).expect("joined");
-        assert_eq!(again.addresses.keys().collect::<Vec<_>>(), [&ListenerId(3)]);
+        let renamed = plan(3, "new", &address.to_string());
+        let again = bind_new(&[renamed.clone(), kept.clone()], &before, 2).expect("nothing to do");
+        assert_eq!(again.addresses.into_iter().collect::<Vec<_>>(), [(ListenerId(3), address)]);
+        assert!(again.opened.iter().all(Vec::is_empty), "its sockets stay");
+
+        let wider = plan(4, "wider", &format!("0.0.0.0:{}", address.port()));
+        let again = bind_new(&[wider.clone(), kept.clone()], &before, 2).expect("joined");
+        assert_eq!(again.addresses.keys().collect::<Vec<_>>(), [&ListenerId(4)]);
         assert_eq!(again.opened.iter().map(Vec::len).collect::<Vec<_>>(), [1, 1]);
         drop(again);
-        let error = bind_new(&[old, kept, renamed], &before, 2).expect_err("it stays");
+        let error = bind_new(&[old, kept, wider], &before, 2).expect_err("it stays");
         assert!(error.text.contains("overlaps with listener old"), "{}", error.text);
     }
 }

@@ -66,25 +66,35 @@ impl Listener {
 }
 
 impl Listener {
-    /// Stops listening without losing a connection: the kernel queues no more, `take` gets what it
-    /// has queued, and the port is free when this returns.
+    /// Lets no new handshake begin, so that the queue can be emptied for good: a connection that came
+    /// between the last accept and the close would be reset, and its client takes it for accepted.
+    /// Handshakes that are under way still end, and those who come too late ask again after a second
+    /// and are refused then. Where the filter is refused nothing is worse than without.
+    pub fn refuse_new(&self) {
+        let _ = SockRef::from(&self.inner).attach_filter(&NO_SYN);
+    }
+
+    /// Takes what the kernel has queued and stops listening: the port is free when this returns.
     pub fn finish(&self, mut take: impl FnMut(Stream, SocketAddr)) {
-        let socket = SockRef::from(&self.inner);
-        // Every packet for the listener is dropped from here on. Without it a connection that comes
-        // between the last accept and the end, whose client takes it for accepted, would be reset.
-        // Those in the queue have sockets of their own; where the filter is refused nothing is worse
-        // than before.
-        let _ = socket.attach_filter(&[SockFilter::new(BPF_RETURN_CONSTANT, 0, 0, 0)]);
         while let Ok(Some((stream, peer))) = self.accept() {
             take(stream, peer);
         }
         // Not only a close: a poll that is pending holds the socket open, and this ends it.
-        let _ = socket.shutdown(std::net::Shutdown::Read);
+        let _ = SockRef::from(&self.inner).shutdown(std::net::Shutdown::Read);
     }
 }
 
-/// The classic BPF instruction that ends a filter: 0 bytes of the packet are let through.
-const BPF_RETURN_CONSTANT: u16 = 0x06;
+/// Classic BPF, which sees a packet from its TCP header on: where the flags in byte 13 have SYN
+/// (RFC 9293 section 3.1), nothing of it is let through, else everything.
+const NO_SYN: [SockFilter; 4] = [
+    SockFilter::new(LOAD_BYTE, 0, 0, 13),
+    SockFilter::new(JUMP_IF_ANY_BIT, 0, 1, 0x02),
+    SockFilter::new(RETURN, 0, 0, 0),
+    SockFilter::new(RETURN, 0, 0, u32::MAX),
+];
+const LOAD_BYTE: u16 = 0x30;
+const JUMP_IF_ANY_BIT: u16 = 0x45;
+const RETURN: u16 = 0x06;
 
 fn adopt(descriptor: OwnedFd) -> io::Result<Stream> {
     monoio::net::TcpStream::from_std(std::net::TcpStream::from(descriptor)).map(Stream::tcp)

@@ -35,6 +35,11 @@ impl ListenerState {
         self.plan.borrow().id
     }
 
+    /// Whether its socket serves for another listener too, which differs from it only in name.
+    pub fn hands_over_to(&self, other: &ListenerPlan) -> bool {
+        self.plan.borrow().hands_over_to(other)
+    }
+
     /// Takes a new plan: open connections follow with their next request.
     pub fn apply(&self, plan: Arc<ListenerPlan>) {
         self.plan.replace(plan);

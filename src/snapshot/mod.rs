@@ -95,6 +95,12 @@ pub struct ListenerPlan {
 }
 
 impl ListenerPlan {
+    /// Whether the sockets of this listener serve for `other` too, so that nobody who connects
+    /// notices: they have the same address, and no system chose its port.
+    pub fn hands_over_to(&self, other: &ListenerPlan) -> bool {
+        self.address == other.address && self.address.port() != 0
+    }
+
     /// Whether forwarding fields from this peer are believed.
     pub fn trusts(&self, peer: IpAddr) -> bool {
         let peer = peer.to_canonical();

@@ -1,69 +1,97 @@
 //! The listeners of one core and their accept loops.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
 
 use super::{Opened, Worker, conn};
 use crate::io::listener::is_exhausted;
 use crate::io::{Listener, Stream, sleep_ms, spawn};
-use crate::limits::{ACCEPT_BURST_MAX, DESCRIPTOR_PAUSE_MS, SWEEP_MS};
+use crate::limits::{ACCEPT_BURST_MAX, DESCRIPTOR_PAUSE_MS, HANDSHAKE_MS, SWEEP_MS};
 use crate::proxy::{Downstream, ListenerState};
 use crate::snapshot::Snapshot;
 
 /// A listener that accepts on this core.
 pub(super) struct Accepting {
     listener: Listener,
-    state: Rc<ListenerState>,
+    port: u16,
+    /// Changes only where another listener takes the socket over.
+    state: RefCell<Rc<ListenerState>>,
     closed: Cell<bool>,
 }
 
-/// Begins to accept on a listener; one of the same identity has given up its port, and ends.
+impl Accepting {
+    fn state(&self) -> Rc<ListenerState> {
+        self.state.borrow().clone()
+    }
+}
+
+/// Begins to accept on a listener.
 pub(super) fn open(worker: &Rc<Worker>, opened: Opened) -> std::io::Result<()> {
-    let id = opened.plan.id;
     let port = opened.socket.local_addr()?.port();
-    let accepting = Rc::new(Accepting {
+    let open = Rc::new(Accepting {
         listener: Listener::adopt(opened.socket)?,
-        state: ListenerState::new(opened.plan, port),
+        port,
+        state: RefCell::new(ListenerState::new(opened.plan, port)),
         closed: Cell::new(false),
     });
-    close(worker, |open| open.state.id() == id);
-    worker.listeners.borrow_mut().push(accepting.clone());
+    worker.listeners.borrow_mut().push(open.clone());
     let worker = worker.clone();
     spawn(async move {
-        worker.persist("accept", || run(&worker, &accepting)).await;
+        worker.persist("accept", || run(&worker, &open)).await;
     });
     Ok(())
 }
 
-/// Follows a snapshot: listeners that stay get their new plans, and those that are gone are closed
-/// without losing a connection.
-pub(super) fn follow(worker: &Rc<Worker>, snapshot: &Snapshot) {
-    let plan = |open: &Accepting| {
-        let id = open.state.id();
-        snapshot.listeners.iter().find(|plan| plan.id == id)
-    };
-    for open in worker.listeners.borrow().iter() {
-        if let Some(plan) = plan(open) {
-            open.state.apply(plan.clone());
+/// Follows a snapshot. Listeners that stay get their new plans; one that has only got another name
+/// keeps its socket. What is left is to be closed, by [`finish`].
+pub(super) fn follow(worker: &Worker, snapshot: &Snapshot) -> Vec<Rc<Accepting>> {
+    let plans = &snapshot.listeners;
+    let mut gone = Vec::new();
+    worker.listeners.borrow_mut().retain(|open| {
+        let state = open.state();
+        let kept = plans.iter().find(|plan| plan.id == state.id());
+        if let Some(plan) = kept {
+            state.apply(plan.clone());
+        } else {
+            state.leave();
+            gone.push(open.clone());
+        }
+        kept.is_some()
+    });
+    let mut listeners = worker.listeners.borrow_mut();
+    for plan in plans {
+        if listeners.iter().any(|open| open.state().id() == plan.id) {
+            continue;
+        }
+        // The control thread opens no socket where one of ours is to be had.
+        let takes = |open: &Rc<Accepting>| open.state().hands_over_to(plan);
+        if let Some(at) = gone.iter().position(takes) {
+            let open = gone.swap_remove(at);
+            open.state.replace(ListenerState::new(plan.clone(), open.port));
+            listeners.push(open);
         }
     }
-    close(worker, |open| plan(open).is_none());
+    gone
+}
+
+/// Closes listeners without losing a connection: those whose handshake has begun are taken, and
+/// those that the kernel has queued, since their clients have no way to know.
+pub(super) async fn finish(worker: &Rc<Worker>, gone: &[Rc<Accepting>]) {
+    gone.iter().for_each(|open| open.listener.refuse_new());
+    if !gone.is_empty() {
+        sleep_ms(HANDSHAKE_MS).await;
+    }
+    for open in gone {
+        open.listener.finish(|stream, peer| admit(worker, stream, peer, open));
+        open.closed.set(true);
+    }
 }
 
 /// Closes all listeners.
-pub(super) fn close_all(worker: &Rc<Worker>) {
-    close(worker, |_| true);
-}
-
-/// Serves what the kernel has queued, which was accepted as far as its clients know, and closes.
-fn close(worker: &Rc<Worker>, which: impl Fn(&Accepting) -> bool) {
-    let closing: Vec<_> = worker.listeners.borrow_mut().extract_if(.., |it| which(it)).collect();
-    for open in closing {
-        open.listener.finish(|stream, peer| admit(worker, stream, peer, &open.state));
-        open.state.leave();
-        open.closed.set(true);
-    }
+pub(super) async fn finish_all(worker: &Rc<Worker>) {
+    let gone = worker.listeners.take();
+    finish(worker, &gone).await;
 }
 
 /// Accepts until the listener is closed.
@@ -89,7 +117,7 @@ async fn run(worker: &Rc<Worker>, open: &Accepting) {
             }
             Err(_) if open.closed.get() => break,
             Err(error) => {
-                tracing::warn!(%error, listener = ?open.state.id(), "a connection could not be accepted");
+                tracing::warn!(%error, listener = ?open.state().id(), "a connection could not be accepted");
                 sleep_ms(DESCRIPTOR_PAUSE_MS.0).await;
             }
         }
@@ -99,7 +127,7 @@ async fn run(worker: &Rc<Worker>, open: &Accepting) {
 fn burst(worker: &Rc<Worker>, open: &Accepting) -> std::io::Result<()> {
     for _ in 0..ACCEPT_BURST_MAX {
         match open.listener.accept()? {
-            Some((stream, peer)) => admit(worker, stream, peer, &open.state),
+            Some((stream, peer)) => admit(worker, stream, peer, open),
             None => break,
         }
     }
@@ -107,14 +135,14 @@ fn burst(worker: &Rc<Worker>, open: &Accepting) -> std::io::Result<()> {
 }
 
 /// Takes a connection, or closes it at once at the cap.
-fn admit(worker: &Rc<Worker>, stream: Stream, peer: SocketAddr, listener: &Rc<ListenerState>) {
+fn admit(worker: &Rc<Worker>, stream: Stream, peer: SocketAddr, open: &Accepting) {
     let counters = &worker.core.counters;
     counters.accepted.increment();
     if counters.connections.get() >= worker.connections_max.get() as u64 {
         counters.refused_at_cap.increment();
         return;
     }
-    let down = Downstream::new(stream, peer, listener, &worker.core);
+    let down = Downstream::new(stream, peer, &open.state(), &worker.core);
     conn::start(worker.core.clone(), Box::new(down));
 }
 

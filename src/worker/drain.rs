@@ -11,8 +11,8 @@ use crate::limits::SWEEP_FINE_MS;
 pub(super) async fn run(worker: Rc<Worker>, delay_ms: u64, bound_ms: u64) {
     sleep_ms(delay_ms).await;
     worker.core.draining.set(true);
-    accept::close_all(&worker);
     let end_ms = worker.core.clock_ms() + bound_ms;
+    accept::finish_all(&worker).await;
     let counters = &worker.core.counters;
     while counters.connections.get() > 0 && worker.core.clock_ms() < end_ms {
         sleep_ms(SWEEP_FINE_MS).await;

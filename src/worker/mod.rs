@@ -176,9 +176,18 @@ impl Worker {
                 return self.give_up(&format!("a new listener cannot be taken over: {error}"));
             }
         }
-        accept::follow(self, &change.snapshot);
+        let gone = accept::follow(self, &change.snapshot);
         self.core.apply(change.snapshot);
-        let _ = self.reports.send(Report::Applied { worker: self.index, version });
+        let applied = Report::Applied { worker: self.index, version };
+        if gone.is_empty() {
+            let _ = self.reports.send(applied);
+            return;
+        }
+        let worker = self.clone();
+        spawn_task(async move {
+            worker.persist("close", || accept::finish(&worker, &gone)).await;
+            let _ = worker.reports.send(applied);
+        });
     }
 
     /// Runs a loop to its end; one that panics is counted and begun again.
