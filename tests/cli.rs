@@ -242,3 +242,23 @@ fn a_proxy_starts_reloads_refuses_and_drains_as_it_is_told() {
     assert_eq!(proxy.child.wait().expect("it ended").code(), Some(0));
     assert!(!socket.exists(), "the socket is removed");
 }
+
+/// The kernel takes the rings of a killed process apart in its own time, and until then its sockets
+/// are in use.
+#[test]
+fn a_killed_proxy_is_replaced_at_once() {
+    let free = || TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
+    let (listener, admin) = (free().expect("free").to_string(), free().expect("free").to_string());
+    let path = file("killed", &config(&listener, &admin));
+    let mut proxy = Proxy::run(&path);
+    proxy.logs(" started: ");
+    for _ in 0..5 {
+        let open: Vec<_> =
+            (0..50).map(|_| std::net::TcpStream::connect(&listener).expect("connected")).collect();
+        proxy.signal(Signal::KILL);
+        proxy.child.wait().expect("it ended");
+        proxy = Proxy::run(&path);
+        proxy.logs(" started: ");
+        drop(open);
+    }
+}
