@@ -105,3 +105,45 @@ pub fn is_exhausted(error: &io::Error) -> bool {
     let exhausted = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
     exhausted.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener as StdListener, TcpStream};
+
+    use super::*;
+    use crate::io::driver::{DriverChoice, probe};
+    use crate::io::runtime::run;
+
+    /// Also while a poll is pending, which keeps the socket open on io_uring.
+    #[test]
+    fn a_listener_ends_with_its_queue_served_and_its_port_free() {
+        for choice in [DriverChoice::Epoll, DriverChoice::Auto] {
+            let report = probe(choice).expect("a driver");
+            let ran = run(&report, async {
+                let socket = StdListener::bind("127.0.0.1:0").expect("bound");
+                socket.set_nonblocking(true).expect("set");
+                let address = socket.local_addr().expect("an address");
+                let listener = std::rc::Rc::new(Listener::adopt(socket).expect("adopted"));
+                let waiting = listener.clone();
+                crate::io::spawn(async move {
+                    let _ = waiting.readable_within(60_000).await;
+                });
+                crate::io::sleep_ms(1).await;
+                let queued: Vec<_> =
+                    (0..3).map(|_| TcpStream::connect(address).expect("connected")).collect();
+                listener.refuse_new();
+                let late = TcpStream::connect_timeout(&address, Duration::from_millis(50));
+                let late = late.map_err(|error| error.kind());
+                let mut taken = Vec::new();
+                listener.finish(|stream, _| taken.push(stream));
+                let gone = TcpStream::connect(address).map_err(|error| error.kind());
+                let again = StdListener::bind(address).is_ok();
+                drop(queued);
+                (late.map(drop), taken.len(), gone.map(drop), again)
+            });
+            let late = Err(io::ErrorKind::TimedOut);
+            let gone = Err(io::ErrorKind::ConnectionRefused);
+            assert_eq!(ran.expect("runs"), (late, 3, gone, true), "{report}");
+        }
+    }
+}
