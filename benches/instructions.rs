@@ -6,14 +6,16 @@
 use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::process::{Command, ExitCode};
+use std::sync::Arc;
 
 use ringway::base::buffer::Buf;
+use ringway::context::RequestContext;
 use ringway::http::uri::{Policy, normalise_path, parse_target};
 use ringway::http::{HeadLimits, RequestHead, ResponseHead};
 use ringway::http1::chunked::ChunkedRelay;
 use ringway::http1::framing::{keep_alive_request, request_framing, response_framing};
 use ringway::http1::head::{RequestParser, ResponseParser};
-use ringway::route::table::{Matcher, RoutePlan, RouteTable};
+use ringway::route::{Action, Matcher, RouteId, RoutePlan, RouteTable, Target};
 use ringway::upstream::UpstreamId;
 
 /// A name, and what does so many requests of it.
@@ -57,22 +59,34 @@ fn response_head(count: usize) {
 
 /// Normalise and look up one of 1,000 exact routes.
 fn target_and_route(count: usize) {
-    let plan = |number: usize| RoutePlan {
-        id: format!("r{number}").into(),
-        matcher: Matcher::Exact(format!("/api/v1/app/order/{number}").into()),
-        upstream: UpstreamId(0),
-        skip_segments: 3,
-        path_policy: Policy::default(),
-        body_bytes_max: None,
-        response_timeout_ms: None,
-        total_timeout_ms: None,
+    let plan = |number: usize| {
+        Arc::new(RoutePlan {
+            id: format!("r{number}").into(),
+            matcher: Matcher::Exact(format!("/api/v1/app/order/{number}").into()),
+            number: RouteId(0),
+            index: number,
+            action: Action::Forward(vec![Target {
+                upstream: UpstreamId(0),
+                weight: 1,
+                zone: None,
+            }]),
+            skip_segments: 3,
+            path_policy: Policy::default(),
+            body_bytes_max: None,
+            response_timeout_ms: None,
+            total_timeout_ms: None,
+        })
     };
     let table = RouteTable::new((0..1_000).map(plan));
     let mut out = Vec::new();
+    let mut context = RequestContext::default();
+    context.target.changed = true;
     for _ in 0..count {
         let target = parse_target(b"GET", black_box(b"/api/v1/app/order/617?x=1")).expect("valid");
         let facts = normalise_path(target.path, &mut out).expect("valid");
-        let route = table.find(target.path).expect("a route");
+        context.target.normalised.clear();
+        context.target.normalised.extend_from_slice(target.path);
+        let route = table.find(&context).expect("a route");
         assert!(route.path_policy.admit(&facts).is_ok());
         black_box(route.strip(target.path));
     }

@@ -66,6 +66,8 @@ kinds! {
     ChunkMalformed "chunk_malformed" 400 Client No "http_request_error" "The chunked request body is malformed.";
     /// The path holds what the route's policy refuses.
     PathRefused "path_refused" 400 Client No "http_request_denied" "The path holds characters that are refused here.";
+    /// An `ip_list` keeps the client out.
+    AddressDenied "address_denied" 403 Client No "http_request_denied" "This address is not allowed here.";
     /// No route: default deny (R1).
     RouteMissing "route_missing" 404 Client No "destination_not_found" "No route for this request.";
     /// The head did not arrive in time.
@@ -78,6 +80,8 @@ kinds! {
     UriTooLong "uri_too_long" 414 Client No "http_request_error" "The request target is too long.";
     /// An expectation other than 100-continue (RFC 9110 section 10.1.1).
     ExpectationFailed "expectation_failed" 417 Client No "http_request_error" "The expectation cannot be met.";
+    /// A `rate_limit` has no place left for the request.
+    RateLimited "rate_limited" 429 Client No "http_request_denied" "Too many requests.";
     /// The head is larger than `head_bytes_max`, or holds more than `headers_max` fields.
     HeadTooLarge "head_too_large" 431 Client No "http_request_error" "The request head is too large.";
     /// The client went away before its answer was whole.
@@ -86,6 +90,10 @@ kinds! {
     ClientWriteTimeout "client_write_timeout" 499 Client No "connection_write_timeout" "The client did not read its answer in time.";
     /// A panic while the request was served.
     Panicked "panicked" 500 Gateway No "proxy_internal_error" "An internal error.";
+    /// A filter failed and its `on_error` says reject.
+    FilterFailed "filter_failed" 503 Gateway No "proxy_internal_error" "A check of the request failed.";
+    /// A filter did not answer in time and its `on_error` says reject.
+    FilterTimeout "filter_timeout" 504 Gateway No "proxy_internal_error" "A check of the request took too long.";
     /// A transfer coding that is not understood (RFC 9112 section 6.1).
     CodingUnknown "coding_unknown" 501 Client No "http_request_error" "The transfer coding is not supported.";
     /// CONNECT, or a method longer than any that exists.

@@ -16,6 +16,7 @@ pub mod http1;
 
 pub mod context;
 
+pub mod filter;
 pub mod route;
 pub mod upstream;
 

@@ -189,6 +189,14 @@ pub const SOCKET_PATH_BYTES_MAX: usize = 107;
 pub const CONNECTIONS_MAX: usize = 16_777_216;
 /// Networks of `trusted_proxies`: each connection looks through all of them.
 pub const TRUSTED_PROXIES_MAX: usize = 256;
+/// Filters on one route.
+pub const FILTERS_PER_ROUTE_MAX: usize = 64;
+/// Networks of one `ip_list`.
+pub const IP_LIST_MAX: usize = 65_536;
+/// Conditions in one `when`.
+pub const CONDITIONS_MAX: usize = 32;
+/// Time that a filter may wait for something outside, where it does not say.
+pub const FILTER_TIMEOUT_MS: u64 = 2_000;
 /// Segments that a route may hide from its upstream.
 pub const SKIP_SEGMENTS_MAX: usize = 64;
 

@@ -3,6 +3,10 @@
 //! Owned by the worker and lent to `serve`. Pools, balancers and counts are keyed by ids that the
 //! control thread assigns from identity, so that the same id keeps its state over a reload.
 
+pub mod held;
+
+pub use held::{Held, Holders, Plans};
+
 use std::cell::{Cell, RefCell};
 use std::io::Write;
 use std::net::SocketAddr;
@@ -27,6 +31,8 @@ pub struct Core {
     pub random: Random,
     /// Whether it is draining: every answer ends its connection.
     pub draining: Cell<bool>,
+    /// Which worker it is.
+    pub index: usize,
     /// How many workers share the caps.
     pub workers: usize,
     snapshot: RefCell<Rc<Pinned>>,
@@ -37,9 +43,12 @@ pub struct Core {
     date: Cell<[u8; 29]>,
     date_at_ms: Cell<u64>,
     started: Instant,
+    /// The exchanges that may hold a snapshot.
+    pub holders: Holders,
 }
 
 /// A snapshot on this core: cloning the `Rc` is how an exchange pins it, without an atomic count.
+#[derive(Debug)]
 pub struct Pinned(Arc<Snapshot>);
 
 impl std::ops::Deref for Pinned {
@@ -52,12 +61,18 @@ impl std::ops::Deref for Pinned {
 
 impl Core {
     /// The state of a core that starts with `snapshot`.
-    pub fn new(snapshot: Arc<Snapshot>, counters: Arc<WorkerCounters>, workers: usize) -> Rc<Core> {
+    pub fn new(
+        snapshot: Arc<Snapshot>,
+        counters: Arc<WorkerCounters>,
+        index: usize,
+        workers: usize,
+    ) -> Rc<Core> {
         let core = Rc::new(Core {
             counters,
             deadlines: Deadlines::new(),
             random: Random::new(),
             draining: Cell::new(false),
+            index,
             workers,
             snapshot: RefCell::new(Rc::new(Pinned(snapshot.clone()))),
             upstreams: RefCell::default(),
@@ -66,6 +81,7 @@ impl Core {
             date: Cell::new([0; 29]),
             date_at_ms: Cell::new(0),
             started: Instant::now(),
+            holders: Holders::default(),
         });
         core.apply(snapshot);
         core.refresh_date(0);
@@ -113,6 +129,7 @@ impl Core {
         }
         self.counters.snapshot_version.set(snapshot.version);
         self.snapshot.replace(Rc::new(Pinned(snapshot)));
+        self.holders.unpin_all();
     }
 
     /// The upstream with this id, while some snapshot in force names it.

@@ -106,6 +106,12 @@ impl<'t, 'd> Fields<'t, 'd> {
         read(key, &entry.value, self.decoder)
     }
 
+    /// Adds something that is wrong with the table as a whole; it is given the table's place.
+    pub fn complain(&mut self, diagnostic: impl FnOnce(Span) -> Diagnostic) {
+        let found = diagnostic(self.span.clone());
+        self.decoder.found.push(found);
+    }
+
     /// Reports the keys that nobody asked for.
     pub fn finish(self) {
         for entry in self.entries {

@@ -9,6 +9,7 @@ pub mod tree;
 pub mod decode;
 pub mod read;
 
+pub mod reference;
 pub mod written;
 
 pub use diagnostic::{Diagnostic, Diagnostics, Severity, Source};

@@ -49,6 +49,23 @@ pub fn list<T>(
     }
 }
 
+/// The items of an array as they stand, for whoever knows what they mean.
+pub fn nodes<'t>(max: usize) -> impl FnOnce(&'t Node, &mut Decoder) -> Option<Vec<&'t Node>> {
+    move |node, decoder| {
+        let Value::Array(items) = &node.value else {
+            decoder.found.push(mismatch(node, "an array").remedy("write [ ... ]"));
+            return None;
+        };
+        if items.len() > max {
+            let message = format!("the number of items, {}, is out of bounds", items.len());
+            let remedy = format!("list at most {max} items");
+            decoder.found.push(Diagnostic::error(node.span.clone(), message).remedy(remedy));
+            return None;
+        }
+        Some(items.iter().collect())
+    }
+}
+
 /// A string.
 pub fn string<'a>(node: &'a Node, decoder: &mut Decoder) -> Option<&'a str> {
     match &node.value {

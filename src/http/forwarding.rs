@@ -48,9 +48,64 @@ impl Forwarding {
     }
 }
 
+/// The client behind a chain of proxies: from the nearest hop on, the first that is not believed.
+/// `lists` are the values of X-Forwarded-For in order; what is no address ends the search.
+pub fn origin_of<'a>(
+    lists: impl Iterator<Item = &'a [u8]>,
+    peer: IpAddr,
+    believed: impl Fn(IpAddr) -> bool,
+) -> IpAddr {
+    let lists: Vec<&[u8]> = lists.collect();
+    let mut client = peer;
+    for hop in lists.iter().rev().flat_map(|list| list.rsplit(|byte| *byte == b',')) {
+        let hop = hop.trim_ascii();
+        if hop.is_empty() {
+            continue;
+        }
+        let Some(address) = parse_hop(hop) else { break };
+        client = address;
+        if !believed(address) {
+            break;
+        }
+    }
+    client
+}
+
+/// An address, maybe with a port, maybe in brackets.
+fn parse_hop(hop: &[u8]) -> Option<IpAddr> {
+    let text = std::str::from_utf8(hop).ok()?;
+    let bare = || text.strip_prefix('[')?.strip_suffix(']')?.parse::<IpAddr>().ok();
+    let with_port = || text.parse::<SocketAddr>().ok().map(|address| address.ip());
+    text.parse::<IpAddr>()
+        .ok()
+        .or_else(bare)
+        .or_else(with_port)
+        .map(|address| address.to_canonical())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_client_is_the_first_hop_that_is_not_believed() {
+        let believed = |address: IpAddr| address.to_string().starts_with("10.");
+        let peer: IpAddr = "10.0.0.1".parse().expect("an address");
+        for (lists, client) in [
+            (&[][..], "10.0.0.1"),
+            (&["192.0.2.1"], "192.0.2.1"),
+            (&["198.51.100.9, 192.0.2.1, 10.0.0.2"], "192.0.2.1"),
+            (&["198.51.100.9", "192.0.2.1:4711,,10.0.0.2"], "192.0.2.1"),
+            (&["10.0.0.9, 10.0.0.2"], "10.0.0.9"),
+            (&["unknown, 10.0.0.2"], "10.0.0.2"),
+            (&["[2001:db8::1]:80"], "2001:db8::1"),
+            (&["[2001:db8::1]"], "2001:db8::1"),
+            (&["::ffff:192.0.2.1"], "192.0.2.1"),
+        ] {
+            let lists = lists.iter().map(|list| list.as_bytes());
+            assert_eq!(origin_of(lists, peer, believed).to_string(), client);
+        }
+    }
 
     #[test]
     fn the_lines_name_the_client_and_the_port() {

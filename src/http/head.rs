@@ -3,6 +3,7 @@
 //! Order, case and white space of the fields stay as they came, so that a proxy can pass on what it
 //! has no reason to touch.
 
+use super::added::Added;
 use crate::base::buffer::Buf;
 
 /// A range of a head's buffer.
@@ -69,6 +70,10 @@ pub enum Known {
     Http2Settings,
     /// `Keep-Alive`
     KeepAlive,
+    /// `Referer`
+    Referer,
+    /// `User-Agent`
+    UserAgent,
     /// `Proxy-Authenticate`
     ProxyAuthenticate,
     /// `Proxy-Authorization`
@@ -107,9 +112,17 @@ impl Known {
             3 => &[("via", Known::Via)],
             4 => &[("host", Known::Host), ("date", Known::Date)],
             6 => &[("accept", Known::Accept), ("cookie", Known::Cookie), ("expect", Known::Expect)],
-            7 => &[("upgrade", Known::Upgrade), ("trailer", Known::Trailer)],
+            7 => &[
+                ("upgrade", Known::Upgrade),
+                ("trailer", Known::Trailer),
+                ("referer", Known::Referer),
+            ],
             9 => &[("forwarded", Known::Forwarded)],
-            10 => &[("connection", Known::Connection), ("keep-alive", Known::KeepAlive)],
+            10 => &[
+                ("connection", Known::Connection),
+                ("user-agent", Known::UserAgent),
+                ("keep-alive", Known::KeepAlive),
+            ],
             12 => &[("x-request-id", Known::XRequestId)],
             13 => &[("authorization", Known::Authorization)],
             14 => &[
@@ -181,6 +194,8 @@ pub struct RequestHead {
     pub fields_start: usize,
     /// Bytes of the head with its last CRLF; what follows in `bytes` is not part of it.
     pub head_len: usize,
+    /// Lines that filters added.
+    pub added: Added,
 }
 
 /// A response's head, and whatever was read behind it.
@@ -200,6 +215,8 @@ pub struct ResponseHead {
     pub fields_start: usize,
     /// Bytes of the head with its last CRLF.
     pub head_len: usize,
+    /// Lines that filters added.
+    pub added: Added,
 }
 
 impl RequestHead {
@@ -241,20 +258,44 @@ macro_rules! shared {
                 self.values(known).next()
             }
 
-            /// Values of the fields with any name, in order.
+            /// Values of the fields with any name, in order, added ones last.
             pub fn values_named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
                 let bytes = self.bytes.filled();
                 self.fields
                     .iter()
                     .filter(move |f| f.name.of(bytes).eq_ignore_ascii_case(name.as_bytes()))
                     .map(move |f| f.value.of(bytes))
+                    .chain(self.added.values(name.as_bytes()))
+            }
+
+            /// Adds a field line.
+            pub fn add(&mut self, name: &str, value: &[u8]) {
+                self.added.push(name.as_bytes(), value);
+            }
+
+            /// Puts one field line in the place of all that have this name.
+            pub fn set(&mut self, name: &str, value: &[u8]) {
+                self.remove(name);
+                self.add(name, value);
+            }
+
+            /// Removes the field lines with this name. Whether there were some.
+            pub fn remove(&mut self, name: &str) -> bool {
+                let bytes = self.bytes.filled();
+                let before = self.fields.len();
+                self.fields
+                    .retain(|f| !f.name.of(bytes).eq_ignore_ascii_case(name.as_bytes()));
+                let parsed = self.fields.len() < before;
+                self.added.remove(name.as_bytes()) || parsed
             }
 
             /// Gives the buffer back and forgets the spans; the list's memory stays.
             pub fn reset(&mut self) {
                 let mut fields = std::mem::take(&mut self.fields);
                 fields.clear();
-                *self = Self { fields, ..Self::default() };
+                let mut added = std::mem::take(&mut self.added);
+                added.clear();
+                *self = Self { fields, added, ..Self::default() };
             }
         }
     )*};

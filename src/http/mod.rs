@@ -1,5 +1,6 @@
 //! What every version of HTTP shares: heads, targets, body framing.
 
+pub mod added;
 pub mod forwarding;
 pub mod head;
 pub mod uri;

@@ -76,7 +76,9 @@ pub fn encode_request(out: &mut Buf, head: &RequestHead, edit: &RequestEdit<'_>)
     let named = NamedFields::of(head.values(Known::Connection));
     let http10 = head.version == Version::Http10;
     copy_fields(out, bytes, &head.fields, |field| match field.known {
-        Known::Other | Known::Accept => !named.contains(field.name.of(bytes)),
+        Known::Other | Known::Accept | Known::Referer | Known::UserAgent => {
+            !named.contains(field.name.of(bytes))
+        }
         Known::Host => edit.host.is_none(),
         // RFC 9110 section 10.1.1: no expectation from an HTTP/1.0 client.
         Known::Expect => !http10,
@@ -89,6 +91,7 @@ pub fn encode_request(out: &mut Buf, head: &RequestHead, edit: &RequestEdit<'_>)
         Known::XForwardedFor | Known::XRequestId => false,
         known => !is_hop_by_hop(known),
     });
+    out.extend(head.added.bytes());
     framing_lines(out, head.values(Known::ContentLength), edit.framing);
     upgrade_lines(out, head, edit);
     forwarding_lines(out, head, edit);
@@ -114,13 +117,18 @@ pub fn encode_response(out: &mut Buf, bytes: &[u8], head: &ResponseHead, edit: &
         dated |= field.known == Known::Date;
         identified |= field.known == Known::XRequestId;
     }
+    for (name, _) in head.added.iter() {
+        dated |= name.eq_ignore_ascii_case(b"date");
+        identified |= name.eq_ignore_ascii_case(b"x-request-id");
+    }
     copy_fields(out, bytes, &head.fields, |field| match field.known {
-        Known::Other => !named.contains(field.name.of(bytes)),
+        Known::Other | Known::Referer | Known::UserAgent => !named.contains(field.name.of(bytes)),
         Known::ContentLength => !edit.drop_content_length,
         // Authentication of the client by the origin passes a gateway.
         Known::ProxyAuthenticate => true,
         known => !is_hop_by_hop(known),
     });
+    out.extend(head.added.bytes());
     if edit.framing == BodyFraming::Chunked {
         out.extend(b"Transfer-Encoding: chunked\r\n");
     }
@@ -198,17 +206,24 @@ pub fn status_digits(status: u16) -> [u8; 3] {
 /// Copies the field lines that are kept, neighbours in one run.
 fn copy_fields(out: &mut Buf, bytes: &[u8], fields: &[Field], keep: impl Fn(&Field) -> bool) {
     let mut run: Option<(u32, u32)> = None;
+    let mut copy = |run: &mut Option<(u32, u32)>| {
+        if let Some((start, end)) = run.take() {
+            out.extend(&bytes[start as usize..end as usize]);
+        }
+    };
     for field in fields {
+        // A filter may have taken the line between out of the list.
+        if run.is_some_and(|(_, end)| end != field.name.start) {
+            copy(&mut run);
+        }
         if keep(field) {
             let start = run.map_or(field.name.start, |(start, _)| start);
             run = Some((start, field.line_end));
-        } else if let Some((start, end)) = run.take() {
-            out.extend(&bytes[start as usize..end as usize]);
+        } else {
+            copy(&mut run);
         }
     }
-    if let Some((start, end)) = run {
-        out.extend(&bytes[start as usize..end as usize]);
-    }
+    copy(&mut run);
 }
 
 /// Fields that concern one hop only (RFC 9110 section 7.6.1).

@@ -115,6 +115,16 @@ pub async fn join<A: Future, B: Future>(left: A, right: B) -> (A::Output, B::Out
     (left_done.expect("both have ended"), right_done.expect("both have ended"))
 }
 
+/// Polls `task` until it ends or `bound` has; it may be polled again after that.
+pub async fn until<F: Future + Unpin>(task: &mut F, bound: impl Future) -> Option<F::Output> {
+    let mut bound = std::pin::pin!(bound);
+    std::future::poll_fn(|context| match Pin::new(&mut *task).poll(context) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending => bound.as_mut().poll(context).map(|_| None),
+    })
+    .await
+}
+
 fn ready<T>(poll: Poll<T>) -> Option<T> {
     match poll {
         Poll::Ready(output) => Some(output),

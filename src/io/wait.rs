@@ -35,6 +35,8 @@ pub enum Wait {
     Total,
     /// The whole request, of which an answer has been begun.
     TotalBegun,
+    /// A filter that waits for something outside.
+    Filter,
     /// Not a wait: the client has gone away.
     ClientGone,
 }
@@ -56,7 +58,7 @@ pub struct Target {
 impl Wait {
     /// The kind with this number in a deadline slot.
     pub fn of(number: u8) -> Option<Wait> {
-        const ALL: [Wait; 13] = [
+        const ALL: [Wait; 14] = [
             Wait::Idle,
             Wait::Parked,
             Wait::Head,
@@ -69,6 +71,7 @@ impl Wait {
             Wait::Linger,
             Wait::Total,
             Wait::TotalBegun,
+            Wait::Filter,
             Wait::ClientGone,
         ];
         ALL.get(usize::from(number).wrapping_sub(1)).copied()
@@ -76,7 +79,7 @@ impl Wait {
 
     /// Whether the client is watched for a reset during it: nothing else would tell.
     pub fn watches_client(self) -> bool {
-        matches!(self, Wait::ResponseHead | Wait::ResponseBody)
+        matches!(self, Wait::ResponseHead | Wait::ResponseBody | Wait::Filter)
     }
 
     /// Ends the wait, so that whoever waits sees an end or an error and looks for the reason.
@@ -92,7 +95,11 @@ impl Wait {
                 target.client.shutdown(Shutdown::Read);
             }
             Wait::ClientWrite | Wait::Linger => target.client.shutdown(Shutdown::Both),
-            Wait::UpstreamWrite | Wait::ResponseHead | Wait::ResponseBody | Wait::ClientGone => {
+            Wait::UpstreamWrite
+            | Wait::ResponseHead
+            | Wait::ResponseBody
+            | Wait::Filter
+            | Wait::ClientGone => {
                 upstream(Shutdown::Both);
             }
             Wait::Total => {

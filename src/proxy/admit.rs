@@ -1,40 +1,53 @@
 //! From a head to a route: framing, expectation, Host, target, normalisation, route, size.
 
-use std::sync::Arc;
+use std::time::Instant;
 
+use super::exchange::Terms;
+use super::forward::Place;
 use super::{Downstream, Exchange};
-use crate::context::{RequestContext, RequestId};
+use crate::context::{ClientFacts, RequestContext, RequestId};
 use crate::error::ErrorKind;
+use crate::http::forwarding::origin_of;
 use crate::http::uri::{
     PathFacts, Target, TargetForm, hides_dot_segments, normalise_path, parse_target, valid_host,
 };
-use crate::http::{BodyFraming, Known, RequestHead, Span, Version};
+use crate::http::{BodyFraming, Forwarding, Known, RequestHead, Span, Version};
 use crate::http1::body::Body;
 use crate::http1::encode::{names_connection_option, upgrade_protocols};
 use crate::http1::framing::{keep_alive_request, request_framing};
-use crate::route::RoutePlan;
-use crate::snapshot::Snapshot;
 use crate::state::Core;
 
-/// Fills in the facts of a request and finds its route.
+/// Fills in the facts of a request, finds its route and holds it.
 ///
 /// # Errors
 /// What is wrong with the request; [`ErrorKind::RouteMissing`] where nothing is (R1).
-pub fn admit<'a>(
-    exchange: &mut Exchange,
-    down: &Downstream,
-    core: &Core,
-    snapshot: &'a Snapshot,
-) -> Result<&'a Arc<RoutePlan>, ErrorKind> {
+pub(super) fn admit(exchange: &mut Exchange, place: &Place<'_>) -> Result<(), ErrorKind> {
     let context = &mut exchange.context;
-    context.request_id = request_id(&context.request, down, core);
+    context.timing.started = Some(Instant::now());
+    context.request_id = request_id(&context.request, place.down, place.core);
+    context.client = client_facts(&context.request, place);
     read_facts(context)?;
     let path = read_target(context)?;
     check_host(context)?;
-    let route = snapshot.routes.find(context.path()).ok_or(ErrorKind::RouteMissing)?;
+    let snapshot = place.core.snapshot();
+    let route = snapshot.routes.find(context).ok_or(ErrorKind::RouteMissing)?;
+    let index = route.index;
+    exchange.matched.terms = Terms::of(route);
     route.path_policy.admit(&path)?;
-    take_in_hand(exchange, route.body_bytes_max)?;
-    Ok(route)
+    route.edit_target(context);
+    exchange.matched.held.pin(snapshot, index);
+    take_in_hand(exchange)
+}
+
+/// Who sent it: the peer, or whom believed proxies name.
+fn client_facts(request: &RequestHead, place: &Place<'_>) -> ClientFacts {
+    let Forwarding { client, trusted, .. } = place.down.forwarding;
+    let hops = request.values(Known::XForwardedFor);
+    let address = match trusted {
+        true => origin_of(hops, client, |hop| place.listener().trusts(hop)),
+        false => client,
+    };
+    ClientFacts { address, peer: place.down.peer, trusted }
 }
 
 /// Peers that are not believed cannot name a request.
@@ -129,7 +142,8 @@ fn check_host(context: &RequestContext) -> Result<(), ErrorKind> {
 }
 
 /// Looks at the body bytes that came with the head, so that a malformed beginning reaches no origin.
-fn take_in_hand(exchange: &mut Exchange, bytes_max: Option<u64>) -> Result<(), ErrorKind> {
+fn take_in_hand(exchange: &mut Exchange) -> Result<(), ErrorKind> {
+    let bytes_max = exchange.matched.terms.body_bytes_max;
     let upload = &mut exchange.upload;
     let framing = exchange.context.facts.framing;
     if let (BodyFraming::Length(length), Some(max)) = (framing, bytes_max)
@@ -139,6 +153,7 @@ fn take_in_hand(exchange: &mut Exchange, bytes_max: Option<u64>) -> Result<(), E
     }
     upload.body = Body::new(framing);
     upload.whole = upload.body.is_done();
+    upload.looked_at = true;
     if upload.whole {
         return Ok(());
     }

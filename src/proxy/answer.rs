@@ -1,6 +1,9 @@
 //! Relaying an answer: interim heads, the final head, the body as it comes (P8).
 
+use std::time::Instant;
+
 use super::exchange::Answer;
+use super::filters;
 use super::forward::Job;
 use crate::base::buffer::Buf;
 use crate::error::ErrorKind;
@@ -36,7 +39,7 @@ pub(super) async fn relay(answer: &mut Answer, job: &Job<'_>) -> Result<Relayed,
     let (mut interim, mut clean) = (0, true);
     while interim < INTERIM_RESPONSES_MAX {
         arm_for_head(job);
-        let limits = &job.listener.head;
+        let limits = &job.listener().head;
         let Answer { head, parser, .. } = answer;
         let read = read_response_head(job.stream(), head, parser, limits).await;
         read.map_err(|kind| match kind {
@@ -111,7 +114,7 @@ async fn relay_interim(answer: &mut Answer, job: &Job<'_>) -> Result<(), ErrorKi
             persistence: Persistence::Open,
             request_id: None,
             date: None,
-            via: job.listener.via,
+            via: job.listener().via,
         };
         let out = &mut answer.scratch;
         prepare(out);
@@ -199,6 +202,8 @@ fn encode_final(
     drop_content_length: bool,
     close: bool,
 ) {
+    answer.head_at = Some(Instant::now());
+    filters::on_response(job.matched, job.context, answer);
     let persistence = match (close, job.context.request.version) {
         (true, _) => Persistence::Close,
         (false, Version::Http10) => Persistence::KeepAlive,
@@ -210,7 +215,7 @@ fn encode_final(
         persistence,
         request_id: Some(job.context.request_id.text(&job.context.request)),
         date: Some(&job.core.date()),
-        via: job.listener.via,
+        via: job.listener().via,
     };
     let Answer { head, scratch, status, .. } = answer;
     prepare(scratch);
@@ -227,7 +232,7 @@ fn write_client<'a>(
     out: &'a mut Buf,
     job: &'a Job<'_>,
 ) -> impl Future<Output = std::io::Result<()>> + 'a {
-    let write_ms = job.listener.write_timeout_ms;
+    let write_ms = job.listener().write_timeout_ms;
     write_all(&job.down.stream, out, move || job.down.timer.arm(Wait::ClientWrite, write_ms))
 }
 
@@ -244,7 +249,7 @@ async fn relay_body(answer: &mut Answer, job: &Job<'_>) -> Result<bool, ErrorKin
         let Answer { head, body, .. } = answer;
         let bytes = &mut head.bytes;
         next_buffer(bytes, body.left());
-        job.down.timer.arm(Wait::ResponseBody, job.settings.body_timeout_ms);
+        job.down.timer.arm(Wait::ResponseBody, job.settings().body_timeout_ms);
         if slow {
             *bytes = Buf::empty();
             // A failure shows in the read that follows.
@@ -309,7 +314,7 @@ async fn relay_stripped(answer: &mut Answer, job: &Job<'_>) -> Result<Relayed, E
         }
         out.clear();
         bytes.clear();
-        job.down.timer.arm(Wait::ResponseBody, job.settings.body_timeout_ms);
+        job.down.timer.arm(Wait::ResponseBody, job.settings().body_timeout_ms);
         let (result, back) = job.stream().read(std::mem::take(bytes)).await;
         *bytes = back;
         if !matches!(result, Ok(count) if count > 0) {

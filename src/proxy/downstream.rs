@@ -65,6 +65,8 @@ pub struct Downstream {
     state: Rc<ListenerState>,
     /// The listener's plan, as of [`Downstream::refresh`].
     plan: Arc<ListenerPlan>,
+    /// The other end.
+    pub peer: SocketAddr,
     /// What upstreams are told about it.
     pub forwarding: Forwarding,
     /// What has been read of the next request; else a buffer to read it into.
@@ -112,6 +114,7 @@ impl Downstream {
             stream,
             idle_read,
             forwarding: Forwarding::new(peer, listener.port, plan.trusts(peer.ip())),
+            peer,
             state: listener.clone(),
             plan,
             behind: Buf::empty(),

@@ -91,7 +91,7 @@ impl Pump<'_> {
     fn advance(&mut self, mut buf: Buf) -> Result<(Buf, bool), ErrorKind> {
         let step = self.body.advance(buf.filled())?;
         *self.bytes += step.data as u64;
-        if self.job.route.body_bytes_max.is_some_and(|max| *self.bytes > max) {
+        if self.job.matched.terms.body_bytes_max.is_some_and(|max| *self.bytes > max) {
             return Err(ErrorKind::BodyTooLarge);
         }
         if buf.len() > step.consumed {
@@ -113,7 +113,7 @@ impl Pump<'_> {
             buf = Buf::for_body();
         }
         buf.clear();
-        self.timer.arm(Wait::RequestBody, self.job.listener.body_timeout_ms);
+        self.timer.arm(Wait::RequestBody, self.job.listener().body_timeout_ms);
         let (result, buf) = self.job.down.stream.read_cancelable(buf, self.cancel).await;
         match result {
             Ok(count) if count > 0 => Ok(Some(buf)),
@@ -126,7 +126,7 @@ impl Pump<'_> {
 
     /// Writes to the upstream; `None` when it takes no more, which its answer may explain.
     async fn send(&mut self, mut buf: Buf) -> Option<Buf> {
-        let timeout_ms = self.job.settings.body_timeout_ms;
+        let timeout_ms = self.job.settings().body_timeout_ms;
         let progress = || self.timer.arm(Wait::UpstreamWrite, timeout_ms);
         let sent = write_all(self.job.stream(), &mut buf, progress).await;
         sent.ok().map(|()| buf)

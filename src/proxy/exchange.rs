@@ -1,6 +1,8 @@
 //! One request and its answer: the state that lives only while it is served, pooled per core.
 
 use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Instant;
 
 use crate::base::buffer::Buf;
 use crate::context::RequestContext;
@@ -10,6 +12,9 @@ use crate::http1::body::Body;
 use crate::http1::head::{RequestParser, ResponseParser};
 use crate::io::Cancel;
 use crate::limits::EXCHANGES_KEPT;
+use crate::route::RoutePlan;
+use crate::state::{Core, Held};
+use crate::upstream::{Endpoint, Settings, Upstream};
 
 /// A request being served.
 pub struct Exchange {
@@ -21,6 +26,89 @@ pub struct Exchange {
     pub upload: Upload,
     /// The answer.
     pub answer: Answer,
+    /// What was found for it.
+    pub matched: Matched,
+}
+
+/// What was found for a request: its route, and who serves it.
+pub struct Matched {
+    /// The route and its filters.
+    pub held: Rc<Held>,
+    /// What the route says of bounds.
+    pub terms: Terms,
+    /// How many of the route's filters it has passed: they stand in the order of their phases.
+    pub passed: usize,
+    /// Which of the route's targets was chosen.
+    pub target: usize,
+    /// The upstream, once it is chosen.
+    pub upstream: Option<Rc<Upstream>>,
+    /// Its numbers as they stood then.
+    pub settings: Option<Rc<Settings>>,
+    /// The endpoint of the last try.
+    pub endpoint: Option<Rc<Endpoint>>,
+}
+
+impl Matched {
+    fn new(core: &Core) -> Matched {
+        Matched {
+            held: core.holders.place(),
+            terms: Terms::default(),
+            passed: 0,
+            target: 0,
+            upstream: None,
+            settings: None,
+            endpoint: None,
+        }
+    }
+
+    /// The numbers of the upstream.
+    ///
+    /// # Panics
+    /// None is chosen yet.
+    pub fn settings(&self) -> &Settings {
+        self.settings.as_ref().expect("a request is forwarded once its upstream is chosen")
+    }
+
+    /// Name of the upstream; empty before it is chosen.
+    pub fn upstream_name(&self) -> &str {
+        self.upstream.as_ref().map_or("", |upstream| &upstream.name)
+    }
+
+    /// Address of the endpoint of the last try; empty before there is one.
+    pub fn endpoint_name(&self) -> &str {
+        self.endpoint.as_ref().map_or("", |endpoint| &endpoint.plan.authority)
+    }
+
+    fn reset(&mut self) {
+        self.held.clear();
+        self.terms = Terms::default();
+        self.passed = 0;
+        self.upstream = None;
+        self.settings = None;
+        self.endpoint = None;
+    }
+}
+
+/// The bounds of a route, copied so that nothing is held over a wait for their sake.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Terms {
+    /// See [`RoutePlan::body_bytes_max`].
+    pub body_bytes_max: Option<u64>,
+    /// See [`RoutePlan::response_timeout_ms`].
+    pub response_timeout_ms: Option<u64>,
+    /// See [`RoutePlan::total_timeout_ms`].
+    pub total_timeout_ms: Option<u64>,
+}
+
+impl Terms {
+    /// Those of a route.
+    pub fn of(route: &RoutePlan) -> Terms {
+        Terms {
+            body_bytes_max: route.body_bytes_max,
+            response_timeout_ms: route.response_timeout_ms,
+            total_timeout_ms: route.total_timeout_ms,
+        }
+    }
 }
 
 /// A request's body on its way to the upstream.
@@ -29,6 +117,8 @@ pub struct Upload {
     pub body: Body,
     /// Bytes behind the head that belong to the body.
     pub in_hand: usize,
+    /// Whether the bytes behind the head have been looked at.
+    pub looked_at: bool,
     /// How many of those are passed on as they are.
     pub relay: usize,
     /// Whether the body ended within them.
@@ -58,6 +148,8 @@ pub struct Answer {
     pub error: Option<ErrorKind>,
     /// Body bytes given to the client.
     pub bytes: u64,
+    /// When the head of the upstream's final answer had come.
+    pub head_at: Option<Instant>,
 }
 
 /// An exchange on loan; goes back to the pool of its core on drop.
@@ -71,18 +163,19 @@ thread_local! {
 
 impl Exchange {
     /// A free exchange, from the pool where it has one.
-    pub fn take() -> Pooled {
+    pub fn take(core: &Core) -> Pooled {
         let pooled = POOL.with(|pool| pool.borrow_mut().pop());
-        Pooled(Some(pooled.unwrap_or_else(|| Box::new(Exchange::new()))))
+        Pooled(Some(pooled.unwrap_or_else(|| Box::new(Exchange::new(core)))))
     }
 
-    fn new() -> Exchange {
+    fn new(core: &Core) -> Exchange {
         Exchange {
             context: RequestContext::default(),
             parser: RequestParser::default(),
             upload: Upload {
                 body: Body::Done,
                 in_hand: 0,
+                looked_at: false,
                 relay: 0,
                 whole: true,
                 behind: Buf::empty(),
@@ -90,6 +183,7 @@ impl Exchange {
                 cancel: Cancel::default(),
             },
             answer: Answer::default(),
+            matched: Matched::new(core),
         }
     }
 
@@ -113,6 +207,7 @@ impl Exchange {
         self.upload.body = Body::new(BodyFraming::None);
         self.upload.behind = Buf::empty();
         self.upload.in_hand = 0;
+        self.upload.looked_at = false;
         self.upload.relay = 0;
         self.upload.whole = true;
         self.upload.bytes = 0;
@@ -122,6 +217,8 @@ impl Exchange {
         self.answer.status = 0;
         self.answer.error = None;
         self.answer.bytes = 0;
+        self.answer.head_at = None;
+        self.matched.reset();
     }
 }
 

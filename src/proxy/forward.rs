@@ -2,10 +2,12 @@
 
 use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
+use std::time::Instant;
 
 use super::answer;
 use super::duplex;
-use super::exchange::Exchange;
+use super::exchange::{Exchange, Matched};
+use super::filters::left_ms;
 use super::tunnel;
 use super::{Downstream, Next};
 use crate::base::buffer::Buf;
@@ -17,7 +19,6 @@ use crate::http1::encode::{RequestEdit, encode_request};
 use crate::io::wait::Timer;
 use crate::io::{Shutdown, Stream, Wait};
 use crate::limits::TRIES_MAX;
-use crate::route::RoutePlan;
 use crate::snapshot::ListenerPlan;
 use crate::state::Core;
 use crate::upstream::connect::{acquire, connect};
@@ -27,15 +28,32 @@ use crate::upstream::{Endpoint, Lease, Settings};
 pub(super) struct Place<'a> {
     pub down: &'a Downstream,
     pub core: &'a Rc<Core>,
-    pub listener: &'a ListenerPlan,
-    pub route: &'a RoutePlan,
+}
+
+impl<'a> Place<'a> {
+    /// Where a request of this connection is; it counts as in flight as long as the value lives.
+    pub fn enter(down: &'a Downstream, core: &'a Rc<Core>) -> Place<'a> {
+        core.counters.in_flight.increment();
+        Place { down, core }
+    }
+
+    /// The listener that the connection came by.
+    pub fn listener(&self) -> &ListenerPlan {
+        self.down.listener()
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.core.counters.in_flight.decrement();
+    }
 }
 
 /// One try on one connection: what its pumps share.
 pub(super) struct Job<'a> {
     pub place: &'a Place<'a>,
     pub context: &'a RequestContext,
-    pub settings: &'a Settings,
+    pub matched: &'a Matched,
     pub lease: &'a Lease,
     /// Bounds the whole request, where the route asks for it (B9).
     pub total: Option<&'a Timer>,
@@ -62,16 +80,16 @@ impl<'a> std::ops::Deref for Job<'a> {
 /// # Errors
 /// What went wrong; whether an answer has been begun stands in the exchange.
 pub(super) async fn forward(exchange: &mut Exchange, place: &Place<'_>) -> Result<Next, ErrorKind> {
-    let upstream = place.core.upstream(place.route.upstream).ok_or(ErrorKind::NoEndpoint)?;
+    let upstream = exchange.matched.upstream.clone().ok_or(ErrorKind::NoEndpoint)?;
     let _permit = upstream.admit()?;
-    let total = total_timer(place);
+    let total = total_timer(exchange, place);
     let mut endpoint = upstream.pick()?;
     let mut pooled = true;
     for left in (0..TRIES_MAX).rev() {
+        exchange.matched.endpoint = Some(endpoint.clone());
         let attempt = Attempt {
             place,
             endpoint: &endpoint,
-            settings: &upstream.settings(),
             total: total.as_ref(),
             // After a stale connection its neighbours are no better: a new one.
             pooled,
@@ -84,6 +102,7 @@ pub(super) async fn forward(exchange: &mut Exchange, place: &Place<'_>) -> Resul
                     endpoint = upstream.pick_other(endpoint.id).ok_or(failed.kind)?;
                 }
                 place.core.counters.retries.increment();
+                exchange.context.timing.retries += 1;
                 pooled = false;
             }
             done => return done.map_err(|failed| failed.kind),
@@ -92,8 +111,9 @@ pub(super) async fn forward(exchange: &mut Exchange, place: &Place<'_>) -> Resul
     Err(ErrorKind::NoEndpoint)
 }
 
-fn total_timer(place: &Place<'_>) -> Option<Timer> {
-    let total_ms = place.route.total_timeout_ms?;
+fn total_timer(exchange: &Exchange, place: &Place<'_>) -> Option<Timer> {
+    exchange.matched.terms.total_timeout_ms?;
+    let total_ms = left_ms(exchange);
     let timer = Timer::new(&place.core.deadlines, place.down.target(None));
     timer.arm(Wait::Total, total_ms);
     Some(timer)
@@ -126,7 +146,6 @@ fn has_expired(total: Option<&Timer>) -> bool {
 struct Attempt<'a> {
     place: &'a Place<'a>,
     endpoint: &'a Rc<Endpoint>,
-    settings: &'a Settings,
     total: Option<&'a Timer>,
     pooled: bool,
 }
@@ -135,7 +154,8 @@ impl Attempt<'_> {
     async fn run(&self, exchange: &mut Exchange) -> Result<Next, Failed> {
         let replayable = exchange.replayable();
         let mut attached = Attached { lease: None, down: self.place.down, total: self.total };
-        match self.connection().await {
+        exchange.context.timing.upstream_started = Some(Instant::now());
+        match self.connection(exchange).await {
             Ok(lease) => attached.attach(lease),
             Err(kind) => return Err(Failed { kind, stale: false }),
         }
@@ -144,11 +164,11 @@ impl Attempt<'_> {
             return Err(Failed { kind: ErrorKind::TotalTimeout, stale: false });
         }
         let stale = replayable && attached.lease().reused;
-        let Exchange { context, upload, answer, .. } = exchange;
+        let Exchange { context, upload, answer, matched, .. } = exchange;
         let job = Job {
             place: self.place,
             context,
-            settings: self.settings,
+            matched,
             lease: attached.lease(),
             total: self.total,
             upload: OnceCell::new(),
@@ -178,26 +198,31 @@ impl Attempt<'_> {
             Err(kind) => return Err(Failed { kind: job.reason(kind), stale }),
         };
         if relayed.reusable && job.request_done.get() && !job.was_cut() {
-            attached.release(self.place.core.now_ms(), self.settings.idle_connections_max);
+            let idle_max = job.settings().idle_connections_max;
+            attached.release(self.place.core.now_ms(), idle_max);
         }
         Ok(if relayed.close { Next::Close } else { Next::KeepAlive })
     }
 
-    async fn connection(&self) -> Result<Lease, ErrorKind> {
+    async fn connection(&self, exchange: &mut Exchange) -> Result<Lease, ErrorKind> {
         if self.pooled
             && let Some(lease) = acquire(self.endpoint)
         {
             return Ok(lease);
         }
         let left_ms = self.total.map_or(u64::MAX, Timer::left_ms);
-        Box::pin(connect(self.endpoint, self.settings.connect_timeout_ms.min(left_ms))).await
+        let began = Instant::now();
+        let bound_ms = exchange.matched.settings().connect_timeout_ms.min(left_ms);
+        let lease = Box::pin(connect(self.endpoint, bound_ms)).await?;
+        exchange.context.timing.connect_us = u64::try_from(began.elapsed().as_micros()).ok();
+        Ok(lease)
     }
 }
 
 /// Sends a request that is whole in hand. A failed write is told by the read that follows: an
 /// answer may have come before it.
 async fn send(out: &mut Buf, job: &Job<'_>) -> Result<(), ErrorKind> {
-    let progress = || job.down.timer.arm(Wait::UpstreamWrite, job.settings.body_timeout_ms);
+    let progress = || job.down.timer.arm(Wait::UpstreamWrite, job.settings().body_timeout_ms);
     let _ = write_all(job.stream(), out, progress).await;
     out.clear();
     match job.down.timer.expired() {
@@ -218,12 +243,12 @@ fn encode(out: &mut Buf, job: &Job<'_>) {
     let host_named = context.host();
     let host = match authority {
         Some(authority) => Some(authority),
+        None if !context.target.host_rewritten.is_empty() => Some(&*context.target.host_rewritten),
         None if host_named.is_none() => Some(job.lease.endpoint().plan.host().as_bytes()),
         None => None,
     };
-    let path = if context.target.asterisk { b"*" } else { job.route.strip(context.path()) };
     let edit = RequestEdit {
-        path,
+        path: context.sent_path(),
         query: context.target.query.map(|query| query.of(bytes)),
         host,
         host_named,
@@ -231,8 +256,8 @@ fn encode(out: &mut Buf, job: &Job<'_>) {
         forwarding: &job.down.forwarding,
         request_id: context.request_id.text(&context.request),
         upgrade: context.facts.upgrade.as_deref(),
-        via: job.listener.via,
-        forwarded: job.listener.forwarded,
+        via: job.listener().via,
+        forwarded: job.listener().forwarded,
     };
     encode_request(out, &context.request, &edit);
 }
@@ -243,6 +268,11 @@ impl Job<'_> {
         self.lease.stream()
     }
 
+    /// The numbers of the upstream.
+    pub(super) fn settings(&self) -> &Settings {
+        self.matched.settings()
+    }
+
     /// The endpoint.
     pub(super) fn endpoint(&self) -> &Endpoint {
         self.lease.endpoint()
@@ -250,7 +280,7 @@ impl Job<'_> {
 
     /// The timeout for the head of the answer (R11).
     pub(super) fn response_timeout_ms(&self) -> u64 {
-        self.route.response_timeout_ms.unwrap_or(self.settings.response_timeout_ms)
+        self.matched.terms.response_timeout_ms.unwrap_or(self.settings().response_timeout_ms)
     }
 
     /// Whether an answer may be about the connection and not about this request.

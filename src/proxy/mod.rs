@@ -7,7 +7,10 @@ pub mod forward;
 
 mod answer;
 mod duplex;
+mod filters;
+mod record;
 mod respond;
+mod target;
 mod tunnel;
 
 pub mod downstream;

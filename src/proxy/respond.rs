@@ -1,36 +1,33 @@
 //! Answers of our own: the one place that turns an error into a status.
 
-use super::Downstream;
 use super::exchange::Exchange;
-use super::serve::Next;
+use super::filters;
+use super::forward::Place;
+use super::serve::{Ended, Next};
 use crate::base::buffer::Buf;
 use crate::error::ErrorKind;
-use crate::http::{Known, Version};
+use crate::filter::Reply;
+use crate::http::{BodyFraming, Known, Span, Version};
 use crate::http1::conn::write_all;
-use crate::http1::encode::{line, status_digits};
+use crate::http1::encode::{Persistence, ResponseEdit, encode_response};
 use crate::io::Wait;
-use crate::snapshot::ListenerPlan;
-use crate::state::Core;
 
-/// Answers with an error, where an answer can still be begun; otherwise the connection is cut.
-pub(super) async fn fail(
-    exchange: &mut Exchange,
-    down: &Downstream,
-    core: &Core,
-    listener: &ListenerPlan,
-    kind: ErrorKind,
-) -> Next {
-    exchange.answer.error = Some(kind);
-    if exchange.answer.status != 0 {
+/// Answers where an answer can still be begun; otherwise the connection is cut.
+pub(super) async fn answer(exchange: &mut Exchange, place: &Place<'_>, ended: Ended) -> Next {
+    let reply = match ended {
+        Ended::Error(kind) => Reply::error(kind),
+        Ended::Reply(reply) => *reply,
+    };
+    exchange.answer.error = reply.error;
+    let gone = [Some(ErrorKind::ClientAborted), Some(ErrorKind::ClientWriteTimeout)];
+    if exchange.answer.status != 0 || gone.contains(&reply.error) {
         return Next::Reset;
     }
-    if kind == ErrorKind::ClientAborted || kind == ErrorKind::ClientWriteTimeout {
-        return Next::Reset;
-    }
-    let close = ends_connection(exchange, down.ends(core), kind);
-    exchange.answer.status = kind.status();
-    let mut out = encode(exchange, core, kind, close);
-    let progress = || down.timer.arm(Wait::ClientWrite, listener.write_timeout_ms);
+    let close = ends_connection(exchange, place, reply.error);
+    exchange.answer.status = reply.status;
+    let mut out = encode(exchange, place, reply, close);
+    let down = place.down;
+    let progress = || down.timer.arm(Wait::ClientWrite, place.listener().write_timeout_ms);
     let written = write_all(&down.stream, &mut out, progress).await;
     match (written, close) {
         (Err(_), _) => Next::Reset,
@@ -41,75 +38,112 @@ pub(super) async fn fail(
 
 /// After a malformed message nobody knows where the next begins, and an upload that was not read to
 /// its end stands in the way of the next request.
-fn ends_connection(exchange: &Exchange, ends: bool, kind: ErrorKind) -> bool {
-    let understood = matches!(
-        kind,
-        ErrorKind::RouteMissing
-            | ErrorKind::ConnectRefused
-            | ErrorKind::ConnectFailed
-            | ErrorKind::ConnectTimeout
-            | ErrorKind::UpstreamClosed
-            | ErrorKind::ResponseIncomplete
-            | ErrorKind::ResponseMalformed
-            | ErrorKind::ResponseHeadTooLarge
-            | ErrorKind::UpgradeUnexpected
-            | ErrorKind::ResponseTimeout
-            | ErrorKind::UpstreamWriteTimeout
-            | ErrorKind::NoEndpoint
-            | ErrorKind::AtCapacity
-    );
+fn ends_connection(exchange: &Exchange, place: &Place<'_>, error: Option<ErrorKind>) -> bool {
+    let understood = error.is_none_or(|kind| {
+        matches!(
+            kind,
+            ErrorKind::RouteMissing
+                | ErrorKind::AddressDenied
+                | ErrorKind::RateLimited
+                | ErrorKind::FilterFailed
+                | ErrorKind::FilterTimeout
+                | ErrorKind::ConnectRefused
+                | ErrorKind::ConnectFailed
+                | ErrorKind::ConnectTimeout
+                | ErrorKind::UpstreamClosed
+                | ErrorKind::ResponseIncomplete
+                | ErrorKind::ResponseMalformed
+                | ErrorKind::ResponseHeadTooLarge
+                | ErrorKind::UpgradeUnexpected
+                | ErrorKind::ResponseTimeout
+                | ErrorKind::UpstreamWriteTimeout
+                | ErrorKind::NoEndpoint
+                | ErrorKind::AtCapacity
+        )
+    });
     let facts = &exchange.context.facts;
-    let bodiless = facts.framing == crate::http::BodyFraming::None;
-    !understood || !facts.keep_alive || !bodiless || ends
+    let upload = &exchange.upload;
+    let taken = facts.framing == BodyFraming::None || (upload.looked_at && upload.whole);
+    !understood || !facts.keep_alive || !taken || place.down.ends(place.core)
 }
 
-fn encode(exchange: &Exchange, core: &Core, kind: ErrorKind, close: bool) -> Buf {
+/// Puts the answer together, lets the filters on responses change it, and encodes it.
+fn encode(exchange: &mut Exchange, place: &Place<'_>, reply: Reply, close: bool) -> Buf {
+    let body = content(exchange, &reply);
+    let Exchange { context, answer, matched, .. } = exchange;
+    let head = &mut answer.head;
+    head.reset();
+    head.status = reply.status;
+    head.bytes = Buf::from(reason(reply.status).as_bytes());
+    head.reason = Span::new(0, head.bytes.len());
+    let has_type = reply.fields.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-type"));
+    if let Some(kind) = body.kind.filter(|_| !has_type) {
+        head.add("Content-Type", kind.as_bytes());
+    }
+    if let Some(kind) = reply.error {
+        let (status, code) = (kind.proxy_status(), kind.code());
+        let text = format!("ringway; error={status}; details=\"{code}\"");
+        head.add("Proxy-Status", text.as_bytes());
+    }
+    for (name, value) in &reply.fields {
+        head.add(name, value);
+    }
+    filters::on_response(matched, context, answer);
+    let head = &mut answer.head;
+    // RFC 9110 section 8.6: these two have no content, and do not say that they have none.
+    if !matches!(reply.status, 204 | 304) {
+        head.add("Content-Length", body.bytes.len().to_string().as_bytes());
+    }
+    let request_id = context.request_id.text(&context.request);
+    let edit = ResponseEdit {
+        framing: BodyFraming::None,
+        drop_content_length: true,
+        persistence: match (close, context.request.version) {
+            (true, _) => Persistence::Close,
+            (false, Version::Http10) => Persistence::KeepAlive,
+            (false, Version::Http11) => Persistence::Open,
+        },
+        request_id: Some(request_id).filter(|id| id.iter().any(|byte| *byte != 0)),
+        date: Some(&place.core.date()),
+        via: false,
+    };
+    let mut out = Buf::for_head();
+    encode_response(&mut out, head.bytes.filled(), head, &edit);
+    // A head that was refused early has no facts, and HEAD no answer with content all the same.
+    let is_head = context.facts.is_head || context.request.bytes.filled().starts_with(b"HEAD ");
+    if !is_head && !matches!(reply.status, 204 | 304) {
+        out.extend(&body.bytes);
+        answer.bytes = body.bytes.len() as u64;
+    }
+    out
+}
+
+struct Content {
+    kind: Option<&'static str>,
+    bytes: Vec<u8>,
+}
+
+/// The content of an answer; of an error it is a sentence with its code, as the client likes it.
+fn content(exchange: &Exchange, reply: &Reply) -> Content {
+    let Some(kind) = reply.error.filter(|_| reply.body.is_empty()) else {
+        return Content { kind: None, bytes: reply.body.clone() };
+    };
     let request = &exchange.context.request;
     let parsed = request.head_len > 0;
-    let json = parsed && request.values(Known::Accept).any(prefers_json);
-    let request_id = exchange.context.request_id.text(request);
-    let body = if json {
-        format!(
+    if parsed && request.values(Known::Accept).any(prefers_json) {
+        let request_id = exchange.context.request_id.text(request);
+        let text = format!(
             "{{\"status\":{},\"code\":\"{}\",\"detail\":\"{}\",\"request_id\":\"{}\"}}\n",
             kind.status(),
             kind.code(),
             kind.text(),
             // What a believed peer sent may hold a quote.
             String::from_utf8_lossy(request_id).replace(['"', '\\'], "")
-        )
-    } else {
-        format!("{} {} ({})\n", kind.status(), kind.text(), kind.code())
-    };
-    let mut out = Buf::for_head();
-    out.extend(b"HTTP/1.1 ");
-    out.extend(&status_digits(kind.status()));
-    out.extend(b" ");
-    out.extend(reason(kind.status()).as_bytes());
-    out.extend(b"\r\n");
-    line(&mut out, b"Date", &core.date());
-    let content_type: &[u8] =
-        if json { b"application/problem+json" } else { b"text/plain; charset=utf-8" };
-    line(&mut out, b"Content-Type", content_type);
-    line(&mut out, b"Content-Length", body.len().to_string().as_bytes());
-    out.extend(b"Proxy-Status: ringway; error=");
-    out.extend(kind.proxy_status().as_bytes());
-    out.extend(b"; details=\"");
-    out.extend(kind.code().as_bytes());
-    out.extend(b"\"\r\n");
-    if request_id.iter().any(|byte| *byte != 0) {
-        line(&mut out, b"X-Request-Id", request_id);
+        );
+        return Content { kind: Some("application/problem+json"), bytes: text.into() };
     }
-    if close {
-        out.extend(b"Connection: close\r\n");
-    } else if request.version == Version::Http10 {
-        out.extend(b"Connection: keep-alive\r\n");
-    }
-    out.extend(b"\r\n");
-    // A head that was refused early has no facts, and HEAD no answer with content all the same.
-    if !exchange.context.facts.is_head && !request.bytes.filled().starts_with(b"HEAD ") {
-        out.extend(body.as_bytes());
-    }
-    out
+    let text = format!("{} {} ({})\n", kind.status(), kind.text(), kind.code());
+    Content { kind: Some("text/plain; charset=utf-8"), bytes: text.into() }
 }
 
 fn prefers_json(accept: &[u8]) -> bool {

@@ -4,8 +4,9 @@ use std::rc::Rc;
 
 use super::exchange::Exchange;
 use super::forward::{Place, forward};
-use super::{Downstream, admit, respond};
+use super::{Downstream, admit, filters, record, respond, target};
 use crate::error::ErrorKind;
+use crate::filter::{Phase, Reply};
 use crate::state::Core;
 
 /// What becomes of the client's connection after an exchange.
@@ -19,25 +20,42 @@ pub enum Next {
     Reset,
 }
 
+/// Why a request is not answered by an upstream.
+#[derive(Debug)]
+pub(super) enum Ended {
+    /// By an error.
+    Error(ErrorKind),
+    /// By an answer of a filter or a route.
+    Reply(Box<Reply>),
+}
+
+impl From<ErrorKind> for Ended {
+    fn from(kind: ErrorKind) -> Ended {
+        Ended::Error(kind)
+    }
+}
+
 /// Serves the request whose head is in `exchange.context`, from routing to the access record.
 pub async fn serve(exchange: &mut Exchange, down: &Downstream, core: &Rc<Core>) -> Next {
-    let snapshot = core.snapshot();
-    let listener = down.listener();
-    core.counters.in_flight.increment();
-    let _in_flight = InFlight(core);
-
-    let forwarded = match admit::admit(exchange, down, core, &snapshot) {
-        Ok(route) => forward(exchange, &Place { down, core, listener, route }).await,
-        Err(kind) => Err(kind),
-    };
+    let place = Place::enter(down, core);
+    let served = run(exchange, &place).await;
     down.timer.disarm();
-    let next = match forwarded {
+    let next = match served {
         Ok(next) => next,
-        Err(kind) => respond::fail(exchange, down, core, listener, kind).await,
+        Err(ended) => Box::pin(respond::answer(exchange, &place, ended)).await,
     };
     down.mid_answer.set(false);
-    record(exchange, core);
+    record::record(exchange, &place);
     next
+}
+
+/// From the head to the last byte of an upstream's answer.
+async fn run(exchange: &mut Exchange, place: &Place<'_>) -> Result<Next, Ended> {
+    admit::admit(exchange, place)?;
+    filters::pass(exchange, place, Phase::Transform).await?;
+    target::choose(exchange, place)?;
+    filters::pass(exchange, place, Phase::Upstream).await?;
+    Ok(forward(exchange, place).await?)
 }
 
 /// Answers a request whose head was refused, and records it.
@@ -47,30 +65,8 @@ pub async fn refuse(
     core: &Rc<Core>,
     kind: ErrorKind,
 ) -> Next {
-    respond::fail(exchange, down, core, down.listener(), kind).await;
-    record(exchange, core);
+    let place = Place::enter(down, core);
+    respond::answer(exchange, &place, kind.into()).await;
+    record::record(exchange, &place);
     Next::Close
-}
-
-/// The one access record of an exchange.
-fn record(exchange: &Exchange, core: &Core) {
-    let counters = &core.counters;
-    counters.answered(exchange.answer.status);
-    counters.request_body_bytes.add(exchange.upload.bytes);
-    counters.response_body_bytes.add(exchange.answer.bytes);
-    if let Some(kind) = exchange.answer.error {
-        counters.failed(kind);
-        if kind == ErrorKind::ClientAborted {
-            counters.client_aborts.increment();
-        }
-    }
-}
-
-/// Counts a request as long as it is served.
-struct InFlight<'a>(&'a Core);
-
-impl Drop for InFlight<'_> {
-    fn drop(&mut self) {
-        self.0.counters.in_flight.decrement();
-    }
 }

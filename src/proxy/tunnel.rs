@@ -1,6 +1,9 @@
 //! A tunnel: after 101 both connections carry bytes that are none of the proxy's business.
 
+use std::time::Instant;
+
 use super::exchange::{Answer, Upload};
+use super::filters;
 use super::forward::Job;
 use super::serve::Next;
 use crate::base::buffer::Buf;
@@ -20,13 +23,15 @@ pub(super) async fn run(
     answer: &mut Answer,
     job: &Job<'_>,
 ) -> Result<Next, ErrorKind> {
+    answer.head_at = Some(Instant::now());
+    filters::on_response(job.matched, job.context, answer);
     let edit = ResponseEdit {
         framing: BodyFraming::None,
         drop_content_length: true,
         persistence: Persistence::Upgrade,
         request_id: None,
         date: None,
-        via: job.listener.via,
+        via: job.listener().via,
     };
     let mut to_client = Buf::for_head();
     encode_response(&mut to_client, answer.head.bytes.filled(), &answer.head, &edit);
@@ -56,11 +61,11 @@ async fn copy(job: &Job<'_>, from: &Stream, to: &Stream, first: Buf, bytes: &mut
     let mut buf = first;
     let target = job.down.target(Some(job.stream().handle()));
     let stuck = Timer::new(&job.core.deadlines, target);
-    let progress = || job.down.timer.arm(Wait::Tunnel, job.settings.tunnel_timeout_ms);
+    let progress = || job.down.timer.arm(Wait::Tunnel, job.settings().tunnel_timeout_ms);
     loop {
         progress();
         *bytes += buf.len() as u64;
-        let write_ms = job.listener.write_timeout_ms;
+        let write_ms = job.listener().write_timeout_ms;
         let written = write_all(to, &mut buf, || stuck.arm(Wait::Tunnel, write_ms)).await;
         stuck.disarm();
         if written.is_err() {

@@ -1,5 +1,7 @@
-//! Routes: what the configuration says of them, and the table that finds one.
+//! Routes and the table that finds the one of a request.
 
+pub mod plan;
 pub mod table;
 
-pub use table::{Matcher, PathPolicy, RoutePlan, RouteTable};
+pub use plan::{Action, Matcher, PathPolicy, RouteId, RoutePlan, Target};
+pub use table::RouteTable;

@@ -3,41 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::http::uri::Policy;
-use crate::upstream::UpstreamId;
-
-/// What a request must look like to take a route.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Matcher {
-    /// `path = "..."`: this very path (R2).
-    Exact(Box<str>),
-    /// `prefix = "..."`: paths below it, on a segment boundary (R5).
-    Prefix(Box<str>),
-}
-
-/// What may stand in a path and what the upstream then sees.
-pub type PathPolicy = Policy;
-
-/// One route (R7).
-#[derive(Clone, Debug)]
-pub struct RoutePlan {
-    /// Its name in the configuration.
-    pub id: Box<str>,
-    /// What it takes.
-    pub matcher: Matcher,
-    /// Where it goes.
-    pub upstream: UpstreamId,
-    /// Leading segments that the upstream does not see (R4).
-    pub skip_segments: usize,
-    /// `path_policy`
-    pub path_policy: PathPolicy,
-    /// `body_bytes_max`, where given (A8, A9).
-    pub body_bytes_max: Option<u64>,
-    /// `timeouts.response`, where it overrides the upstream's (R11).
-    pub response_timeout_ms: Option<u64>,
-    /// `timeouts.total`, where given (B9).
-    pub total_timeout_ms: Option<u64>,
-}
+use super::plan::{Matcher, RoutePlan};
+use crate::context::{RequestContext, SentPath};
 
 /// All routes of a snapshot.
 #[derive(Debug, Default)]
@@ -49,10 +16,9 @@ pub struct RouteTable {
 
 impl RouteTable {
     /// A table of `routes`, whose matchers the caller has checked to differ.
-    pub fn new(routes: impl IntoIterator<Item = RoutePlan>) -> RouteTable {
+    pub fn new(routes: impl IntoIterator<Item = Arc<RoutePlan>>) -> RouteTable {
         let mut table = RouteTable::default();
         for route in routes {
-            let route = Arc::new(route);
             match &route.matcher {
                 Matcher::Exact(path) => drop(table.exact.insert(path.clone(), route.clone())),
                 Matcher::Prefix(prefix) => {
@@ -67,7 +33,11 @@ impl RouteTable {
 
     /// The route of a normalised path without its query; none is 404 (R1).
     #[inline]
-    pub fn find(&self, path: &[u8]) -> Option<&Arc<RoutePlan>> {
+    pub fn find(&self, context: &RequestContext) -> Option<&Arc<RoutePlan>> {
+        self.find_path(context.path())
+    }
+
+    fn find_path(&self, path: &[u8]) -> Option<&Arc<RoutePlan>> {
         if !self.exact.is_empty() {
             let exact = std::str::from_utf8(path).ok().and_then(|path| self.exact.get(path));
             if exact.is_some() {
@@ -90,6 +60,16 @@ impl RouteTable {
 }
 
 impl RoutePlan {
+    /// Writes down what the upstream is sent for the request's path.
+    pub fn edit_target(&self, context: &mut RequestContext) {
+        let path = context.path();
+        let stripped = self.strip(path);
+        context.target.sent = match path.len() - stripped.len() {
+            _ if self.skip_segments > 0 && stripped == b"/" => SentPath::Root,
+            skipped => SentPath::From(skipped),
+        };
+    }
+
     /// The path without its first [`RoutePlan::skip_segments`] segments (R4).
     pub fn strip<'a>(&self, path: &'a [u8]) -> &'a [u8] {
         let mut rest = path;
@@ -106,22 +86,25 @@ impl RoutePlan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::route::{Action, PathPolicy, RouteId};
 
-    fn route(id: &str, matcher: Matcher, skip_segments: usize) -> RoutePlan {
-        RoutePlan {
+    fn route(id: &str, matcher: Matcher, skip_segments: usize) -> Arc<RoutePlan> {
+        Arc::new(RoutePlan {
             id: id.into(),
             matcher,
-            upstream: UpstreamId(0),
+            number: RouteId(0),
+            index: 0,
+            action: Action::Forward(Vec::new()),
             skip_segments,
             path_policy: PathPolicy::default(),
             body_bytes_max: None,
             response_timeout_ms: None,
             total_timeout_ms: None,
-        }
+        })
     }
 
     fn found<'a>(table: &'a RouteTable, path: &str) -> Option<&'a str> {
-        table.find(path.as_bytes()).map(|route| &*route.id)
+        table.find_path(path.as_bytes()).map(|route| &*route.id)
     }
 
     /// R1: what is not registered is not found.

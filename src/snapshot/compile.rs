@@ -4,20 +4,20 @@ use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::{AdminPlan, DriverChoice, Ids, ListenerPlan, RuntimePlan, Snapshot};
-use crate::config::decode::{Decoder, hint};
+use super::{AdminPlan, DriverChoice, Ids, ListenerPlan, RuntimePlan, Snapshot, filters, routes};
+use crate::config::decode::Decoder;
 use crate::config::diagnostic::Span;
 use crate::config::read::Address;
 use crate::config::tree::Node;
-use crate::config::written::{self, Admin, Config, Driver, Matcher, Treatment};
+use crate::config::written::{self, Admin, Config, Driver};
 use crate::config::{Diagnostic, Diagnostics};
+use crate::filter::FilterChain;
 use crate::http::HeadLimits;
-use crate::http::uri::{Allow, Deny};
 use crate::limits::*;
-use crate::route::{self, PathPolicy, RoutePlan, RouteTable};
+use crate::route::{RoutePlan, RouteTable};
 use crate::upstream::{EndpointAddress, EndpointPlan, UpstreamId, UpstreamPlan};
 
-/// Compiles a TOML text: the snapshot and warnings. `ids` change only if the text is taken.
+/// Compiles a TOML text: the snapshot and warnings.
 ///
 /// # Errors
 /// Everything that is wrong in it.
@@ -29,19 +29,26 @@ pub fn compile(
     let mut decoder = Decoder::default();
     let Some(tree) = Node::parse_toml(text, &mut decoder.found) else { return Err(decoder.found) };
     let config = Config::decode(&tree, &mut decoder);
+    let filters = filters::Named::decode(&config, ids, &mut decoder);
+    let chains = (config.routes.iter())
+        .map(|route| filters.chain(&route.id.value, &route.filters, ids, &mut decoder))
+        .collect();
     let mut found = decoder.found;
     check_addresses(&config, &mut found);
     config.listeners.iter().for_each(|listener| check_head(listener, &mut found));
     config.upstreams.iter().for_each(|upstream| check_endpoints(upstream, &mut found));
-    check_routes(&config, &mut found);
+    routes::check(&config, &mut found);
     if !found.is_empty() {
         return Err(found);
     }
-    Ok((snapshot(&config, ids, version), unused_upstreams(&config)))
+    ids.kept.prune();
+    let mut warnings = unused_upstreams(&config);
+    filters.warn_unused(&mut warnings);
+    Ok((snapshot(&config, chains, ids, version), warnings))
 }
 
 /// Two sockets cannot listen on one address.
-fn check_addresses(config: &Config, found: &mut Diagnostics) {
+fn check_addresses(config: &Config<'_>, found: &mut Diagnostics) {
     let mut seen: HashMap<SocketAddr, Span> = HashMap::new();
     let admin = config.admin.as_ref().and_then(|admin| match admin {
         Admin::Listen(address) => Some(address),
@@ -104,56 +111,7 @@ fn check_endpoints(upstream: &written::Upstream, found: &mut Diagnostics) {
     }
 }
 
-/// Ids and matchers differ (R3), and upstreams exist.
-fn check_routes(config: &Config, found: &mut Diagnostics) {
-    let upstreams: HashSet<&str> = config.upstream_names.iter().map(|name| &**name).collect();
-    let mut ids: HashMap<&str, Span> = HashMap::new();
-    let mut matchers: HashMap<route::Matcher, &written::Route> = HashMap::new();
-    for route in &config.routes {
-        let id = &*route.id.value;
-        if let Some(first) = ids.insert(id, route.id.span()) {
-            found.push(
-                Diagnostic::error(route.id.span(), format!("two routes have the id `{id}`"))
-                    .label("the second")
-                    .other(first, "the first")
-                    .remedy("give each route an id of its own"),
-            );
-        }
-        if let Some(first) = matchers.insert(same_paths(&route.matcher.value), route) {
-            let message = format!("routes `{}` and `{id}` take the same paths", first.id.value);
-            found.push(
-                Diagnostic::error(route.matcher.span(), message)
-                    .label(format!("route `{id}`"))
-                    .other(first.matcher.span(), format!("route `{}`", first.id.value))
-                    .remedy("remove one of them, or change its path"),
-            );
-        }
-        let upstream = &*route.upstream.value;
-        if !upstreams.contains(upstream) {
-            found.push_with(|| {
-                let known = config.upstream_names.iter().map(|name| &**name);
-                let message = format!("there is no upstream `{}`", upstream.escape_debug());
-                Diagnostic::error(route.upstream.span(), message).label("not defined").remedy(hint(
-                    upstream,
-                    known,
-                    "upstreams of this file",
-                ))
-            });
-        }
-    }
-}
-
-/// What two matchers have in common when they take the same paths: `/a` and `/a/` as prefixes do.
-fn same_paths(matcher: &Matcher) -> route::Matcher {
-    match matcher {
-        Matcher::Path(path) => route::Matcher::Exact(path.clone()),
-        Matcher::Prefix(path) => {
-            route::Matcher::Prefix(path.strip_suffix('/').unwrap_or(path).into())
-        }
-    }
-}
-
-fn unused_upstreams(config: &Config) -> Diagnostics {
+fn unused_upstreams(config: &Config<'_>) -> Diagnostics {
     let mut warnings = Diagnostics::default();
     let used: HashSet<&str> = config.routes.iter().map(|route| &*route.upstream.value).collect();
     for upstream in config.upstreams.iter().filter(|u| !used.contains(&*u.name.value)) {
@@ -168,16 +126,24 @@ fn unused_upstreams(config: &Config) -> Diagnostics {
 }
 
 /// Everything has been checked: this cannot fail.
-fn snapshot(config: &Config, ids: &mut Ids, version: u64) -> Snapshot {
+fn snapshot(
+    config: &Config<'_>,
+    chains: Vec<Arc<FilterChain>>,
+    ids: &mut Ids,
+    version: u64,
+) -> Snapshot {
     let listeners: Vec<_> =
         config.listeners.iter().map(|written| Arc::new(listener(written, ids))).collect();
     let upstreams: Vec<_> =
         config.upstreams.iter().map(|written| Arc::new(upstream(written, ids))).collect();
     let by_name: HashMap<&str, UpstreamId> =
         upstreams.iter().map(|upstream| (&*upstream.name, upstream.id)).collect();
-    let routes = RouteTable::new(
-        config.routes.iter().map(|written| route(written, by_name[&*written.upstream.value])),
-    );
+    let plans: Vec<Arc<RoutePlan>> = (config.routes.iter().enumerate())
+        .map(|(index, written)| {
+            Arc::new(routes::plan(written, index, by_name[&*written.upstream.value], ids))
+        })
+        .collect();
+    let routes = RouteTable::new(plans.iter().cloned());
     let fine_timeouts = listeners
         .iter()
         .flat_map(|l| [l.head_timeout_ms, l.body_timeout_ms, l.idle_timeout_ms, l.write_timeout_ms])
@@ -195,6 +161,8 @@ fn snapshot(config: &Config, ids: &mut Ids, version: u64) -> Snapshot {
         listeners,
         upstreams,
         routes,
+        plans,
+        chains,
         fine_timeouts,
     }
 }
@@ -282,38 +250,5 @@ fn endpoint(written: &written::Endpoint, upstream: UpstreamId, ids: &mut Ids) ->
         authority: written.written.clone(),
         weight: weight.unwrap_or(WEIGHT_DEFAULT),
         zone: written.zone.clone(),
-    }
-}
-
-fn route(written: &written::Route, upstream: UpstreamId) -> RoutePlan {
-    RoutePlan {
-        id: written.id.value.clone(),
-        matcher: match &written.matcher.value {
-            Matcher::Path(path) => route::Matcher::Exact(path.clone()),
-            Matcher::Prefix(path) => route::Matcher::Prefix(path.clone()),
-        },
-        upstream,
-        skip_segments: written.skip_segments,
-        path_policy: path_policy(written.path_policy),
-        body_bytes_max: written.body_bytes_max,
-        response_timeout_ms: written.response_ms,
-        total_timeout_ms: written.total_ms,
-    }
-}
-
-fn path_policy(written: written::PathPolicy) -> PathPolicy {
-    let allow = |treatment| match treatment {
-        Some(Treatment::Refuse) => Allow::Refuse,
-        Some(Treatment::Keep) | None => Allow::Keep,
-    };
-    let deny = |treatment| match treatment {
-        Some(Treatment::Keep) => Deny::Keep,
-        Some(Treatment::Refuse) | None => Deny::Refuse,
-    };
-    PathPolicy {
-        encoded_slash: allow(written.encoded_slash),
-        backslash: deny(written.backslash),
-        dot_dot_semicolon: allow(written.dot_dot_semicolon),
-        nul: deny(written.nul),
     }
 }

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
+use crate::filter::{FilterId, Kept};
+use crate::route::RouteId;
 use crate::upstream::{EndpointAddress, EndpointId, UpstreamId};
 
 /// Identity of a listener: its name and its address as configured, so that one whose port the system
@@ -16,6 +18,10 @@ pub struct ListenerId(pub u32);
 pub struct Ids {
     listeners: HashMap<(Box<str>, SocketAddr), ListenerId>,
     upstreams: HashMap<Box<str>, UpstreamId>,
+    routes: HashMap<Box<str>, RouteId>,
+    filters: HashMap<Box<str>, FilterId>,
+    /// State of filters.
+    pub kept: Kept,
     endpoints: HashMap<(UpstreamId, EndpointAddress), EndpointId>,
 }
 
@@ -30,6 +36,18 @@ impl Ids {
     pub fn upstream(&mut self, name: &str) -> UpstreamId {
         let next = UpstreamId(dense(self.upstreams.len()));
         *self.upstreams.entry(name.into()).or_insert(next)
+    }
+
+    /// The id of the route called `name`.
+    pub fn route(&mut self, name: &str) -> RouteId {
+        let next = RouteId(dense(self.routes.len()));
+        *self.routes.entry(name.into()).or_insert(next)
+    }
+
+    /// The id of the filter called `name`.
+    pub fn filter(&mut self, name: &str) -> FilterId {
+        let next = FilterId(dense(self.filters.len()));
+        *self.filters.entry(name.into()).or_insert(next)
     }
 
     /// The id of the endpoint at `address` of an upstream.

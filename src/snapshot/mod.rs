@@ -7,6 +7,9 @@ pub mod compile;
 pub mod ids;
 pub mod load;
 
+mod filters;
+mod routes;
+
 pub use compile::compile;
 pub use ids::{Ids, ListenerId};
 pub use load::{Loaded, Rejected, load, load_text};
@@ -17,9 +20,10 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 
+use crate::filter::FilterChain;
 use crate::http::HeadLimits;
 pub use crate::io::driver::DriverChoice;
-use crate::route::RouteTable;
+use crate::route::{RoutePlan, RouteTable};
 use crate::upstream::UpstreamPlan;
 
 /// One compiled configuration.
@@ -37,6 +41,10 @@ pub struct Snapshot {
     pub upstreams: Vec<Arc<UpstreamPlan>>,
     /// Which request goes where.
     pub routes: RouteTable,
+    /// The routes in the order of the configuration: [`RoutePlan::index`].
+    pub plans: Vec<Arc<RoutePlan>>,
+    /// Their filters, in the same order.
+    pub chains: Vec<Arc<FilterChain>>,
     /// Whether any timeout is below a second, so that sweeps must be fine.
     pub fine_timeouts: bool,
 }

@@ -6,13 +6,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::balance::RoundRobin;
-use super::plan::{EndpointAddress, EndpointId, EndpointPlan, UpstreamPlan};
+use super::plan::{EndpointAddress, EndpointId, EndpointPlan, UpstreamId, UpstreamPlan};
 use super::pool::Pool;
 use crate::error::ErrorKind;
 use crate::observe::WorkerCounters;
 
 /// An upstream as this core sees it. Its endpoints keep their state over reloads.
 pub struct Upstream {
+    /// Identity over reloads.
+    pub id: UpstreamId,
+    /// Name in the configuration.
+    pub name: Box<str>,
     settings: RefCell<Rc<Settings>>,
     endpoints: RefCell<Vec<Rc<Endpoint>>>,
     balance: RefCell<RoundRobin>,
@@ -71,6 +75,8 @@ impl Upstream {
     /// An upstream without endpoints; [`Upstream::apply`] gives it some.
     pub fn new(plan: &UpstreamPlan) -> Rc<Upstream> {
         Rc::new(Upstream {
+            id: plan.id,
+            name: plan.name.clone(),
             settings: RefCell::new(Rc::new(Settings::of(plan))),
             endpoints: RefCell::default(),
             balance: RefCell::default(),
@@ -200,7 +206,6 @@ impl Drop for Permit {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::upstream::UpstreamId;
 
     fn plan(weights: &[u32]) -> UpstreamPlan {
         let endpoint = |(index, weight): (usize, &u32)| EndpointPlan {

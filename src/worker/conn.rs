@@ -75,7 +75,7 @@ pub async fn run(core: &Rc<Core>, mut down: Box<Downstream>) -> Left {
             }
         }
         down.refresh();
-        let mut exchange = Exchange::take();
+        let mut exchange = Exchange::take(core);
         exchange.context.request.bytes = std::mem::take(&mut down.behind);
         let read = read_head(&down, &mut exchange).await;
         // A head may be long in coming: the plan is to be that of the snapshot that serves it.

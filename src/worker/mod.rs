@@ -107,7 +107,7 @@ fn assemble(setup: Setup) -> std::io::Result<(Rc<Worker>, Wakeup)> {
     let wake = Wake::adopt(setup.inbox.wake)?;
     let worker = Rc::new(Worker {
         index: setup.index,
-        core: Core::new(setup.snapshot, setup.counters, setup.workers),
+        core: Core::new(setup.snapshot, setup.counters, setup.index, setup.workers),
         connections_max: Cell::new(setup.connections_max),
         listeners: RefCell::default(),
         reserve: RefCell::new(std::fs::File::open("/dev/null").ok()),

@@ -129,7 +129,7 @@ impl Wake for Woken {
 impl World {
     /// A connection that was just accepted; time is 0.
     pub fn new(knobs: Knobs) -> World {
-        let core = Core::new(snapshot(), Arc::new(WorkerCounters::default()), 1);
+        let core = Core::new(snapshot(), Arc::new(WorkerCounters::default()), 0, 1);
         let near: (Vec<End>, Vec<Origin>) = (0..ORIGINS)
             .map(|_| {
                 let (proxy, end) = pair();

@@ -1,5 +1,9 @@
 //! The configuration as it is written, section by section (docs/configuration.md).
 
+pub mod route;
+
+pub use route::{Matcher, PathPolicy, Route, Treatment};
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -16,7 +20,7 @@ use crate::limits::*;
 
 /// A whole file.
 #[derive(Clone, Debug, Default)]
-pub struct Config {
+pub struct Config<'t> {
     /// `[runtime]`
     pub runtime: Runtime,
     /// `[admin]`
@@ -28,7 +32,30 @@ pub struct Config {
     /// The names of all upstreams: a broken one is not a missing one.
     pub upstream_names: Vec<Box<str>>,
     /// `[[route]]`, those that could be read, in the order of the file.
-    pub routes: Vec<Route>,
+    pub routes: Vec<Route<'t>>,
+    /// `[filter.NAME]`: a table stays a node until its filter reads it.
+    pub filters: Vec<(Spanned<Box<str>>, &'t Node)>,
+    /// `[access_log]`
+    pub access_log: Option<AccessLog>,
+}
+
+/// `[access_log]`
+#[derive(Clone, Debug)]
+pub struct AccessLog {
+    /// `path`; none is standard output.
+    pub path: Option<PathBuf>,
+    /// `format`
+    pub format: LogFormat,
+}
+
+/// `access_log.format`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// "combined"
+    #[default]
+    Combined,
+    /// "json"
+    Json,
 }
 
 /// `[runtime]`
@@ -146,69 +173,20 @@ pub struct Endpoint {
     pub zone: Option<Box<str>>,
 }
 
-/// `[[route]]`
-#[derive(Clone, Debug)]
-pub struct Route {
-    /// `id`
-    pub id: Spanned<Box<str>>,
-    /// `path` or `prefix`
-    pub matcher: Spanned<Matcher>,
-    /// `upstream`
-    pub upstream: Spanned<Box<str>>,
-    /// `skip_segments`
-    pub skip_segments: usize,
-    /// `body_bytes_max`
-    pub body_bytes_max: Option<u64>,
-    /// `timeouts.response`
-    pub response_ms: Option<u64>,
-    /// `timeouts.total`
-    pub total_ms: Option<u64>,
-    /// `path_policy`
-    pub path_policy: PathPolicy,
-}
-
-/// `path` or `prefix` of a route
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Matcher {
-    /// `path`
-    Path(Box<str>),
-    /// `prefix`
-    Prefix(Box<str>),
-}
-
-/// `route.path_policy`
-#[derive(Clone, Copy, Debug, Default)]
-pub struct PathPolicy {
-    /// `encoded_slash`
-    pub encoded_slash: Option<Treatment>,
-    /// `backslash`
-    pub backslash: Option<Treatment>,
-    /// `dot_dot_semicolon`
-    pub dot_dot_semicolon: Option<Treatment>,
-    /// `nul`
-    pub nul: Option<Treatment>,
-}
-
-/// "keep" or "refuse"
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Treatment {
-    /// Passed as sent.
-    Keep,
-    /// 400.
-    Refuse,
-}
-
-impl Config {
+impl<'t> Config<'t> {
     /// Reads a file, as far as it can be read; what is wrong stands in `decoder`.
-    pub fn decode(node: &Node, decoder: &mut Decoder) -> Config {
+    pub fn decode(node: &'t Node, decoder: &mut Decoder) -> Config<'t> {
         let mut config = Config::default();
         let Some(mut f) = Fields::of("", node, decoder) else { return config };
         config.runtime = f.optional("runtime", Runtime::decode).unwrap_or_default();
         config.admin = f.optional("admin", Admin::decode);
         let listeners = f.optional("listener", |node, decoder| Some(named(node, decoder)));
         let upstreams = f.optional("upstream", |node, decoder| Some(named(node, decoder)));
+        let filters = f.optional("filter", |node, decoder| Some(named(node, decoder)));
         let routes = f.optional("route", routes);
+        config.access_log = f.optional("access_log", AccessLog::decode);
         f.finish();
+        config.filters = filters.unwrap_or_default();
 
         for (present, what, example) in [
             (listeners.as_ref().is_some_and(|l| !l.is_empty()), "listener", "[listener.public]"),
@@ -280,6 +258,31 @@ impl Decode for Admin {
         f.finish();
         admin
     }
+}
+
+impl Decode for AccessLog {
+    fn decode(node: &Node, decoder: &mut Decoder) -> Option<AccessLog> {
+        let mut f = Fields::of("access_log", node, decoder)?;
+        let path = f.required("path", "\"/var/log/ringway/access.log\"", log_path);
+        let format = f.optional("format", choice(LOG_FORMATS)).unwrap_or_default();
+        f.finish();
+        Some(AccessLog { path: path?, format })
+    }
+}
+
+/// A file, or "stdout".
+fn log_path(node: &Node, decoder: &mut Decoder) -> Option<Option<PathBuf>> {
+    let text = string(node, decoder)?;
+    if text == "stdout" {
+        return Some(None);
+    }
+    if text.starts_with('/') && !text.ends_with('/') && !text.contains('\0') {
+        return Some(Some(text.into()));
+    }
+    let message = format!("`{}` is not the path of a log", text.escape_debug());
+    let remedy = "write \"stdout\", or an absolute path such as \"/var/log/ringway/access.log\"";
+    decoder.found.push(Diagnostic::error(node.span.clone(), message).remedy(remedy));
+    None
 }
 
 impl Listener {
@@ -375,64 +378,8 @@ impl Decode for Endpoint {
     }
 }
 
-impl Decode for Route {
-    fn decode(node: &Node, decoder: &mut Decoder) -> Option<Route> {
-        let mut f = Fields::of("route", node, decoder)?;
-        let id = f.required(
-            "id",
-            "\"NAME\"",
-            spanned(|node, decoder| identifier(node, ROUTE_ID_BYTES_MAX, decoder)),
-        );
-        let matcher = f.either("path", "prefix", |key, node, decoder| {
-            let path = path(node, decoder)?;
-            let kind = if key == "path" { Matcher::Path } else { Matcher::Prefix };
-            Some(Spanned::new(kind(path), &node.span))
-        });
-        let upstream = f.required("upstream", "\"NAME\"", |node, decoder| {
-            Some(Spanned::new(Box::from(string(node, decoder)?), &node.span))
-        });
-        let skip_segments = f.optional("skip_segments", integer(0..=SKIP_SEGMENTS_MAX));
-        let body_bytes_max = f.optional("body_bytes_max", size(0..=i64::MAX as u64));
-        let timeouts = f.optional("timeouts", route_timeouts);
-        let path_policy = f.optional("path_policy", PathPolicy::decode);
-        f.finish();
-        let (response_ms, total_ms) = timeouts.unwrap_or_default();
-        Some(Route {
-            id: id?,
-            matcher: matcher?,
-            upstream: upstream?,
-            skip_segments: skip_segments.unwrap_or(0),
-            body_bytes_max,
-            response_ms,
-            total_ms,
-            path_policy: path_policy.unwrap_or_default(),
-        })
-    }
-}
-
-fn route_timeouts(node: &Node, decoder: &mut Decoder) -> Option<(Option<u64>, Option<u64>)> {
-    let mut f = Fields::of("route.timeouts", node, decoder)?;
-    let timeouts = (f.optional("response", timeout), f.optional("total", timeout));
-    f.finish();
-    Some(timeouts)
-}
-
-impl Decode for PathPolicy {
-    fn decode(node: &Node, decoder: &mut Decoder) -> Option<PathPolicy> {
-        let mut f = Fields::of("route.path_policy", node, decoder)?;
-        let policy = PathPolicy {
-            encoded_slash: f.optional("encoded_slash", choice(TREATMENTS)),
-            backslash: f.optional("backslash", choice(TREATMENTS)),
-            dot_dot_semicolon: f.optional("dot_dot_semicolon", choice(TREATMENTS)),
-            nul: f.optional("nul", choice(TREATMENTS)),
-        };
-        f.finish();
-        Some(policy)
-    }
-}
-
 /// A word for logs and labels: printable ASCII without spaces.
-fn identifier(node: &Node, bytes_max: usize, decoder: &mut Decoder) -> Option<Box<str>> {
+pub(super) fn identifier(node: &Node, bytes_max: usize, decoder: &mut Decoder) -> Option<Box<str>> {
     let text = string(node, decoder)?;
     if (1..=bytes_max).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic()) {
         return Some(text.into());
@@ -443,29 +390,7 @@ fn identifier(node: &Node, bytes_max: usize, decoder: &mut Decoder) -> Option<Bo
     None
 }
 
-/// A path in the form that requests have after normalisation: any other would never match.
-fn path(node: &Node, decoder: &mut Decoder) -> Option<Box<str>> {
-    let text = string(node, decoder)?;
-    let odd = |b: u8| !b.is_ascii_graphic() || b"%?#\\".contains(&b);
-    let remedy = if !text.starts_with('/') {
-        "begin with \"/\""
-    } else if text.contains("//") {
-        "write one slash: requests are normalised before they are routed"
-    } else if text.split('/').any(|segment| segment == "." || segment == "..") {
-        "leave out the dot segments: requests are normalised before they are routed"
-    } else if text.bytes().any(odd) {
-        "write printable ASCII without spaces, \"%\", \"?\", \"#\" and \"\\\""
-    } else {
-        return Some(text.into());
-    };
-    let message = format!("no request has the path `{}`", text.escape_debug());
-    decoder.found.push(
-        Diagnostic::error(node.span.clone(), message).label("not in normal form").remedy(remedy),
-    );
-    None
-}
-
 const DRIVERS: &[(&str, Driver)] =
     &[("auto", Driver::Auto), ("io_uring", Driver::IoUring), ("epoll", Driver::Epoll)];
-const TREATMENTS: &[(&str, Treatment)] =
-    &[("keep", Treatment::Keep), ("refuse", Treatment::Refuse)];
+const LOG_FORMATS: &[(&str, LogFormat)] =
+    &[("combined", LogFormat::Combined), ("json", LogFormat::Json)];

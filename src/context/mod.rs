@@ -1,5 +1,10 @@
 //! The facts of one request, in owned sections: what filters and logs see, never handles.
 
+pub mod condition;
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Instant;
+
 use crate::base::random::Random;
 use crate::http::{BodyFraming, Known, RequestHead, Span};
 
@@ -14,6 +19,12 @@ pub struct RequestContext {
     pub target: TargetFacts,
     /// Its identity: from a believed peer, or made here.
     pub request_id: RequestId,
+    /// Who sent it.
+    pub client: ClientFacts,
+    /// When what happened.
+    pub timing: Timing,
+    /// What filters tell later stages and each other (P12).
+    pub attributes: Attributes,
 }
 
 /// What a request's head says beyond its fields.
@@ -58,6 +69,79 @@ pub struct TargetFacts {
     pub normalised: Vec<u8>,
     /// Whether it differs.
     pub changed: bool,
+    /// What the upstream is sent for it.
+    pub sent: SentPath,
+    /// The path of a rewrite; memory is reused.
+    pub rewritten: Vec<u8>,
+    /// The host of a rewrite; empty where there is none, memory is reused.
+    pub host_rewritten: Vec<u8>,
+}
+
+/// The path that an upstream is sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SentPath {
+    /// The one that was matched, from this byte on.
+    From(usize),
+    /// `/`: every segment was skipped.
+    #[default]
+    Root,
+    /// [`TargetFacts::rewritten`]
+    Rewritten,
+}
+
+/// Who sent a request.
+#[derive(Clone, Copy, Debug)]
+pub struct ClientFacts {
+    /// The address behind the proxies that are believed: what rules and logs speak of.
+    pub address: IpAddr,
+    /// The other end of the connection.
+    pub peer: SocketAddr,
+    /// Whether the peer's forwarding fields are believed.
+    pub trusted: bool,
+}
+
+impl Default for ClientFacts {
+    fn default() -> ClientFacts {
+        let nobody = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        ClientFacts { address: nobody, peer: SocketAddr::new(nobody, 0), trusted: false }
+    }
+}
+
+/// When what happened to a request.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Timing {
+    /// Its head was complete.
+    pub started: Option<Instant>,
+    /// An upstream's connection was asked for, the last time.
+    pub upstream_started: Option<Instant>,
+    /// Time to connect, in microseconds, where a connection was made.
+    pub connect_us: Option<u64>,
+    /// The head of the upstream's final answer had come.
+    pub upstream_head: Option<Instant>,
+    /// Times that it was sent again.
+    pub retries: u32,
+}
+
+/// What filters tell later stages: few names with short values.
+#[derive(Debug, Default)]
+pub struct Attributes(Vec<(Box<str>, Vec<u8>)>);
+
+impl Attributes {
+    /// The value under `name`.
+    pub fn get(&self, name: &str) -> Option<&[u8]> {
+        self.0.iter().find(|(known, _)| **known == *name).map(|(_, value)| &**value)
+    }
+
+    /// Puts a value under `name`, in place of the one that was there.
+    pub fn set(&mut self, name: &str, value: &[u8]) {
+        match self.0.iter_mut().find(|(known, _)| **known == *name) {
+            Some((_, held)) => {
+                held.clear();
+                held.extend_from_slice(value);
+            }
+            None => self.0.push((name.into(), value.to_vec())),
+        }
+    }
 }
 
 impl RequestContext {
@@ -69,6 +153,16 @@ impl RequestContext {
             &self.target.normalised
         } else {
             self.target.path.of(self.request.bytes.filled())
+        }
+    }
+
+    /// The path that the upstream is sent.
+    pub fn sent_path(&self) -> &[u8] {
+        match self.target.sent {
+            _ if self.target.asterisk => b"*",
+            SentPath::From(start) => &self.path()[start..],
+            SentPath::Root => b"/",
+            SentPath::Rewritten => &self.target.rewritten,
         }
     }
 
@@ -84,9 +178,14 @@ impl RequestContext {
     pub fn reset(&mut self) {
         self.request.reset();
         self.facts = RequestFacts::default();
-        let normalised = std::mem::take(&mut self.target.normalised);
-        self.target = TargetFacts { normalised, ..TargetFacts::default() };
+        let TargetFacts { normalised, rewritten, host_rewritten, .. } =
+            std::mem::take(&mut self.target);
+        self.target =
+            TargetFacts { normalised, rewritten, host_rewritten, ..TargetFacts::default() };
         self.request_id = RequestId::default();
+        self.client = ClientFacts::default();
+        self.timing = Timing::default();
+        self.attributes.0.clear();
     }
 }
 

@@ -1,0 +1,163 @@
+//! `kind = "ip_list"`: lets clients in, or keeps them out, by their address.
+
+use std::sync::Arc;
+
+use ipnet::IpNet;
+
+use super::{Build, Call, Filter, Hooks, Key, Kind, Phase, Reply, Verdict};
+use crate::config::Diagnostic;
+use crate::config::decode::Fields;
+use crate::config::read::{list, network, spanned};
+use crate::error::ErrorKind;
+use crate::limits::IP_LIST_MAX;
+
+/// Lists of networks.
+pub const KIND: Kind = Kind {
+    name: "ip_list",
+    phase: Phase::Access,
+    waits: false,
+    about: "Lets clients in, or keeps them out, by their address: the one behind the proxies that \
+            the listener trusts. `deny` goes first; with `allow`, whoever is in neither list is \
+            kept out. The answer is 403 with the code `address_denied`.",
+    example: "[filter.office]\nkind = \"ip_list\"\nallow = [\"10.0.0.0/8\", \"2001:db8::/32\"]\n\
+              deny = [\"10.9.0.0/16\"]\n",
+    keys: &[
+        Key {
+            section: "filter.ip_list",
+            name: "allow",
+            kind: "networks",
+            default: "everybody",
+            meaning: "who may come in; an address alone is a network of one",
+        },
+        Key {
+            section: "filter.ip_list",
+            name: "deny",
+            kind: "networks",
+            default: "nobody",
+            meaning: "who may not, even if `allow` has them",
+        },
+    ],
+    decode,
+};
+
+/// Networks, sorted so that a look-up is a binary search whatever their number.
+#[derive(Debug, PartialEq, Eq)]
+struct Networks(Vec<IpNet>);
+
+impl Networks {
+    fn new(written: Vec<IpNet>) -> Networks {
+        let written: Vec<IpNet> = written.iter().map(canonical).collect();
+        let mut networks = IpNet::aggregate(&written);
+        networks.sort_by_key(IpNet::network);
+        Networks(networks)
+    }
+
+    /// Aggregated networks do not overlap, so that only the last one that begins at or before an
+    /// address can hold it.
+    fn contains(&self, address: std::net::IpAddr) -> bool {
+        let behind = self.0.partition_point(|net| net.network() <= address);
+        behind.checked_sub(1).is_some_and(|at| self.0[at].contains(&address))
+    }
+}
+
+/// IPv4 written as IPv6 is IPv4: client addresses are.
+fn canonical(net: &IpNet) -> IpNet {
+    match net {
+        IpNet::V6(v6) if v6.prefix_len() >= 96 => match v6.network().to_ipv4_mapped() {
+            Some(v4) => ipnet::Ipv4Net::new(v4, v6.prefix_len() - 96)
+                .map_or(*net, |net| IpNet::V4(net.trunc())),
+            None => net.trunc(),
+        },
+        _ => net.trunc(),
+    }
+}
+
+#[derive(Debug)]
+struct IpList {
+    allow: Option<Networks>,
+    deny: Networks,
+}
+
+fn decode(f: &mut Fields<'_, '_>, _build: &mut Build<'_>) -> Option<Arc<dyn Filter>> {
+    let allow = f.optional("allow", spanned(list(1..=IP_LIST_MAX, network)));
+    let deny = f.optional("deny", spanned(list(1..=IP_LIST_MAX, network)));
+    if allow.is_none() && deny.is_none() {
+        f.complain(|span| {
+            Diagnostic::error(span, "an ip_list without `allow` and `deny` does nothing")
+                .remedy("give one of them, such as allow = [\"10.0.0.0/8\"]")
+        });
+        return None;
+    }
+    Some(Arc::new(IpList {
+        allow: allow.map(|given| Networks::new(given.value)),
+        deny: Networks::new(deny.map(|given| given.value).unwrap_or_default()),
+    }))
+}
+
+impl Filter for IpList {
+    fn hooks(&self) -> Hooks {
+        Hooks { request: true, ..Hooks::default() }
+    }
+
+    fn on_request(&self, call: &mut Call<'_>) -> Verdict {
+        let client = call.context.client.address;
+        let allowed = self.allow.as_ref().is_none_or(|allow| allow.contains(client));
+        match allowed && !self.deny.contains(client) {
+            true => Verdict::Continue,
+            false => Verdict::Respond(Reply::error(ErrorKind::AddressDenied)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn networks(written: &[&str]) -> Networks {
+        Networks::new(written.iter().map(|net| net.parse().expect("a network")).collect())
+    }
+
+    #[test]
+    fn an_address_is_found_in_the_network_that_holds_it() {
+        let list = networks(&["10.0.0.0/8", "10.1.0.0/16", "192.0.2.7/32", "2001:db8::/32"]);
+        for (address, inside) in [
+            ("10.1.2.3", true),
+            ("10.255.255.255", true),
+            ("11.0.0.0", false),
+            ("9.255.255.255", false),
+            ("192.0.2.7", true),
+            ("192.0.2.8", false),
+            ("2001:db8::1", true),
+            ("2001:db9::1", false),
+        ] {
+            assert_eq!(list.contains(address.parse().expect("one")), inside, "{address}");
+        }
+        assert!(networks(&["::ffff:10.0.0.0/104"]).contains("10.1.1.1".parse().expect("one")));
+        assert!(networks(&["0.0.0.0/0"]).contains("255.1.1.1".parse().expect("one")));
+        assert!(!networks(&["0.0.0.0/0"]).contains("::1".parse().expect("one")));
+        assert!(!networks(&[]).contains("::1".parse().expect("one")));
+    }
+
+    proptest::proptest! {
+        /// The binary search says what looking at every network says.
+        #[test]
+        fn same_as_looking_at_all(
+            nets in proptest::collection::vec((proptest::num::u32::ANY, 0u8..=32), 0..40),
+            addresses in proptest::collection::vec(proptest::num::u32::ANY, 40),
+        ) {
+            let nets: Vec<IpNet> = nets
+                .into_iter()
+                .map(|(bits, prefix)| {
+                    let net = ipnet::Ipv4Net::new(bits.into(), prefix).expect("at most 32");
+                    IpNet::V4(net.trunc())
+                })
+                .collect();
+            let list = Networks::new(nets.clone());
+            let near = nets.iter().map(|net| net.network());
+            for address in addresses.into_iter().map(|bits| std::net::IpAddr::V4(bits.into())).chain(near) {
+                let naive = nets.iter().any(|net| net.contains(&address));
+                proptest::prop_assert_eq!(list.contains(address), naive);
+            }
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! Filters: what a gateway does to a request and its answer beside forwarding them.
+//!
+//! A filter is one file with its configuration, code, docs, example and tests, and one line in
+//! [`filters!`]. The reference page, `check`, the labels of metrics and the tests over all filters
+//! come from that list.
+
+pub mod chain;
+pub mod kept;
+
+pub use chain::{Entry, FilterChain, OnError};
+pub use kept::Kept;
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use crate::base::random::Random;
+use crate::config::decode::Fields;
+use crate::context::RequestContext;
+use crate::error::ErrorKind;
+use crate::http::ResponseHead;
+
+macro_rules! filters {
+    ($($(#[$when:meta])* $name:ident),* $(,)?) => {
+        $($(#[$when])* pub mod $name;)*
+
+        /// Every kind of filter, in the order of the reference.
+        pub const KINDS: &[&Kind] = &[$($(#[$when])* &$name::KIND,)*];
+    };
+}
+
+filters! {
+    ip_list,
+    #[cfg(feature = "failpoint")] test_wait,
+}
+
+/// Identity of a filter over reloads: its name, or its place in its route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FilterId(pub u32);
+
+/// When a filter's hook on the request runs. Inside a phase the order is that of the configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// May this request come in? (lists, limits, identity)
+    Access,
+    /// What does the upstream get to see?
+    Transform,
+    /// The upstream has been chosen, nothing has been sent.
+    Upstream,
+}
+
+/// A kind of filter.
+pub struct Kind {
+    /// Value of `kind`.
+    pub name: &'static str,
+    /// When its hook on the request runs.
+    pub phase: Phase,
+    /// Whether it may wait for something outside: then `on_error` must be given (B8).
+    pub waits: bool,
+    /// What it does, for the reference: a few sentences.
+    pub about: &'static str,
+    /// An example for the reference, which `check` accepts in a file with the smallest rest.
+    pub example: &'static str,
+    /// Its keys but for those that all filters have: name, type, default, meaning.
+    pub keys: &'static [Key],
+    /// Reads its table.
+    pub decode: DecodeFilter,
+}
+
+/// A key of a filter, for the reference.
+pub struct Key {
+    /// Section, such as `filter.headers`.
+    pub section: &'static str,
+    /// Name.
+    pub name: &'static str,
+    /// Type, as the reference names it.
+    pub kind: &'static str,
+    /// Default, or "required".
+    pub default: &'static str,
+    /// Meaning.
+    pub meaning: &'static str,
+}
+
+/// Reads a filter's table. `None` after something was added to what was found.
+pub type DecodeFilter = fn(&mut Fields<'_, '_>, &mut Build<'_>) -> Option<Arc<dyn Filter>>;
+
+/// What a filter is made with.
+pub struct Build<'a> {
+    /// Identity over reloads.
+    pub id: FilterId,
+    /// Its name in messages, metrics and `RateLimit` fields.
+    pub name: &'a str,
+    /// What outlives reloads, by identity.
+    pub kept: &'a mut Kept,
+}
+
+/// A filter as it runs: the same one on all cores, so that what it changes is atomic or in
+/// [`Kept`].
+pub trait Filter: fmt::Debug + Send + Sync {
+    /// Which of its hooks do anything.
+    fn hooks(&self) -> Hooks;
+
+    /// Looks at the request, may change it, and says how to go on.
+    fn on_request(&self, _call: &mut Call<'_>) -> Verdict {
+        Verdict::Continue
+    }
+
+    /// Looks at an answer's head, the gateway's own included (P7), and may change it (P17).
+    fn on_response(&self, _answer: &mut AnswerCall<'_>) {}
+
+    /// Is told how it ended.
+    fn on_log(&self, _context: &RequestContext, _status: u16) {}
+}
+
+/// Which hooks a filter has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hooks {
+    /// [`Filter::on_request`]
+    pub request: bool,
+    /// [`Filter::on_response`]
+    pub response: bool,
+    /// [`Filter::on_log`]
+    pub log: bool,
+}
+
+/// What [`Filter::on_request`] sees.
+pub struct Call<'a> {
+    /// The request: facts in owned sections, to be read and changed.
+    pub context: &'a mut RequestContext,
+    /// Id of the route.
+    pub route: &'a str,
+    /// Name of the upstream; empty before it is chosen.
+    pub upstream: &'a str,
+    /// For sampling.
+    pub random: &'a Random,
+    /// Which worker, and how many there are.
+    pub worker: (usize, usize),
+}
+
+/// What [`Filter::on_response`] sees.
+pub struct AnswerCall<'a> {
+    /// The request.
+    pub context: &'a RequestContext,
+    /// The answer's head, to be changed.
+    pub head: &'a mut ResponseHead,
+    /// Id of the route.
+    pub route: &'a str,
+    /// Name of the upstream; empty where none was chosen.
+    pub upstream: &'a str,
+    /// Address of the endpoint; empty where none answered.
+    pub endpoint: &'a str,
+}
+
+/// How a request goes on after a filter.
+pub enum Verdict {
+    /// To the next filter.
+    Continue,
+    /// It is answered here.
+    Respond(Reply),
+    /// The filter waits for something outside, for a bounded time.
+    Wait(Waiting),
+}
+
+/// A wait of a filter. It may be dropped at any time.
+pub type Waiting = Pin<Box<dyn Future<Output = Resume>>>;
+
+/// How a filter goes on after a wait.
+pub enum Resume {
+    /// By this, which is given the request.
+    With(Box<dyn FnOnce(&mut Call<'_>) -> Verdict>),
+    /// What it waited for failed; `on_error` decides.
+    Failed,
+}
+
+/// An answer that the gateway makes itself.
+#[derive(Debug)]
+pub struct Reply {
+    /// Its status.
+    pub status: u16,
+    /// The error that it tells of, where it is one: then the body tells it too.
+    pub error: Option<ErrorKind>,
+    /// Fields beside those that every answer has.
+    pub fields: Vec<(&'static str, Vec<u8>)>,
+    /// Its content.
+    pub body: Vec<u8>,
+}
+
+impl Reply {
+    /// An answer without content.
+    pub fn of(status: u16) -> Reply {
+        Reply { status, error: None, fields: Vec::new(), body: Vec::new() }
+    }
+
+    /// The answer to an error.
+    pub fn error(kind: ErrorKind) -> Reply {
+        Reply { error: Some(kind), ..Reply::of(kind.status()) }
+    }
+
+    /// With one more field.
+    pub fn field(mut self, name: &'static str, value: impl Into<Vec<u8>>) -> Reply {
+        self.fields.push((name, value.into()));
+        self
+    }
+}

@@ -1,0 +1,104 @@
+//! Field lines that were added to a head after it was parsed.
+
+use super::head::Span;
+
+/// Added lines, in the form in which they are sent. Its memory is reused.
+#[derive(Debug, Default)]
+pub struct Added {
+    bytes: Vec<u8>,
+    lines: Vec<Line>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Line {
+    name: Span,
+    value: Span,
+}
+
+impl Added {
+    /// Whether there are none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.lines.len()
+    }
+
+    /// All lines, each with its CRLF.
+    #[inline]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Names and values in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.lines.iter().map(|line| (line.name.of(&self.bytes), line.value.of(&self.bytes)))
+    }
+
+    /// Values under a name, in any case.
+    pub fn values<'a>(&'a self, name: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
+        let same = move |(known, _): &(&[u8], &[u8])| known.eq_ignore_ascii_case(name);
+        self.iter().filter(same).map(|(_, value)| value)
+    }
+
+    /// Adds a line whose value `write` appends. Bytes that would end the line are left out.
+    pub fn push_with(&mut self, name: &[u8], write: impl FnOnce(&mut Vec<u8>)) {
+        debug_assert!(http::HeaderName::from_bytes(name).is_ok(), "checked when configured");
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(name);
+        let name = Span::new(start, self.bytes.len());
+        self.bytes.extend_from_slice(b": ");
+        let start = self.bytes.len();
+        write(&mut self.bytes);
+        if memchr::memchr3(b'\r', b'\n', 0, &self.bytes[start..]).is_some() {
+            let kept = self.bytes.split_off(start);
+            self.bytes.extend(kept.into_iter().filter(|byte| !matches!(byte, b'\r' | b'\n' | 0)));
+        }
+        let value = Span::new(start, self.bytes.len());
+        self.bytes.extend_from_slice(b"\r\n");
+        self.lines.push(Line { name, value });
+    }
+
+    /// Adds a line.
+    pub fn push(&mut self, name: &[u8], value: &[u8]) {
+        self.push_with(name, |bytes| bytes.extend_from_slice(value));
+    }
+
+    /// Removes the lines with a name, in any case. Whether there were some.
+    pub fn remove(&mut self, name: &[u8]) -> bool {
+        if !self.iter().any(|(known, _)| known.eq_ignore_ascii_case(name)) {
+            return false;
+        }
+        let kept = std::mem::take(self);
+        for (known, value) in kept.iter().filter(|(known, _)| !known.eq_ignore_ascii_case(name)) {
+            self.push(known, value);
+        }
+        true
+    }
+
+    /// Forgets all; the memory stays.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.lines.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_added_removed_and_never_broken() {
+        let mut added = Added::default();
+        added.push(b"X-One", b"1");
+        added.push(b"x-two", b"a\r\nEvil: yes\0");
+        added.push(b"x-one", b"2");
+        assert_eq!(added.bytes(), b"X-One: 1\r\nx-two: aEvil: yes\r\nx-one: 2\r\n");
+        assert_eq!(added.values(b"X-ONE").collect::<Vec<_>>(), [b"1", b"2"]);
+        assert!(added.remove(b"X-one") && !added.remove(b"x-one"));
+        assert_eq!((added.bytes(), added.len()), (b"x-two: aEvil: yes\r\n".as_slice(), 1));
+    }
+}

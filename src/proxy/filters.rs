@@ -1,0 +1,161 @@
+//! The filters of a route, run over one request.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::time::{Duration, Instant};
+
+use super::exchange::{Answer, Exchange, Matched};
+use super::forward::Place;
+use super::serve::Ended;
+use crate::context::RequestContext;
+use crate::error::ErrorKind;
+use crate::filter::{AnswerCall, Call, OnError, Phase, Resume, Verdict};
+use crate::io::runtime::until;
+use crate::io::{Wait, sleep_ms};
+use crate::limits::{SWEEP_MS, TIMEOUT_MS_MAX};
+
+/// Lets the request pass the filters of the phases up to `last` that it has not passed yet.
+///
+/// # Errors
+/// It ends here: with a filter's answer, or with an error.
+pub(super) async fn pass(
+    exchange: &mut Exchange,
+    place: &Place<'_>,
+    last: Phase,
+) -> Result<(), Ended> {
+    loop {
+        match run(exchange, place, last) {
+            Step::Passed => return Ok(()),
+            Step::Ended(ended) => return Err(ended),
+            Step::Waits(wait) => Box::pin(wait_for(exchange, place, wait)).await?,
+        }
+    }
+}
+
+/// Where the filters of a request have got to.
+enum Step {
+    Passed,
+    Ended(Ended),
+    Waits(Pending),
+}
+
+/// A filter that waits.
+struct Pending {
+    waiting: Pin<Box<dyn Future<Output = Resume>>>,
+    on_error: OnError,
+    timeout_ms: u64,
+}
+
+/// Runs filters until one ends the request or waits.
+fn run(exchange: &mut Exchange, place: &Place<'_>, last: Phase) -> Step {
+    let Exchange { context, matched, .. } = exchange;
+    let plans = matched.held.plans();
+    let (Some(route), Some(chain)) = (plans.route(), plans.chain()) else { return Step::Passed };
+    while let Some(entry) = chain.request().get(matched.passed).filter(|entry| entry.phase <= last)
+    {
+        matched.passed += 1;
+        let mut call = call(context, place, &route.id, matched.upstream_name());
+        match entry.on_request(&mut call) {
+            Verdict::Continue => {}
+            Verdict::Respond(reply) => return Step::Ended(Ended::Reply(Box::new(reply))),
+            Verdict::Wait(waiting) => {
+                return Step::Waits(Pending {
+                    waiting,
+                    on_error: entry.on_error,
+                    timeout_ms: entry.timeout_ms,
+                });
+            }
+        }
+    }
+    Step::Passed
+}
+
+fn call<'a>(
+    context: &'a mut RequestContext,
+    place: &'a Place<'_>,
+    route: &'a str,
+    upstream: &'a str,
+) -> Call<'a> {
+    let random = &place.core.random;
+    Call { context, route, upstream, random, worker: (place.core.index, place.core.workers) }
+}
+
+/// Waits for a filter, for a bounded time, and goes on as it says. The client is watched meanwhile.
+async fn wait_for(
+    exchange: &mut Exchange,
+    place: &Place<'_>,
+    mut pending: Pending,
+) -> Result<(), Ended> {
+    let bound_ms = pending.timeout_ms.min(left_ms(exchange));
+    let until_at = Instant::now() + Duration::from_millis(bound_ms);
+    loop {
+        let resumed = match resume_by(&mut pending, place, until_at).await {
+            Ok(resumed) => resumed,
+            Err(ErrorKind::FilterTimeout) if left_ms(exchange) == 0 => {
+                return Err(ErrorKind::TotalTimeout.into());
+            }
+            Err(kind) => return failed(&pending, kind),
+        };
+        let Resume::With(resume) = resumed else {
+            return failed(&pending, ErrorKind::FilterFailed);
+        };
+        let Exchange { context, matched, .. } = &mut *exchange;
+        let plans = matched.held.plans();
+        let route = plans.route().map_or("", |route| &route.id);
+        match resume(&mut call(context, place, route, matched.upstream_name())) {
+            Verdict::Continue => return Ok(()),
+            Verdict::Respond(reply) => return Err(Ended::Reply(Box::new(reply))),
+            Verdict::Wait(waiting) => pending.waiting = waiting,
+        }
+    }
+}
+
+/// What is left of the route's `timeouts.total` (B9).
+pub(super) fn left_ms(exchange: &Exchange) -> u64 {
+    let Some(total_ms) = exchange.matched.terms.total_timeout_ms else { return TIMEOUT_MS_MAX };
+    let spent = exchange.context.timing.started.map_or(0, |started| started.elapsed().as_millis());
+    total_ms.saturating_sub(u64::try_from(spent).unwrap_or(u64::MAX))
+}
+
+async fn resume_by(
+    pending: &mut Pending,
+    place: &Place<'_>,
+    until_at: Instant,
+) -> Result<Resume, ErrorKind> {
+    let timer = &place.down.timer;
+    timer.arm(Wait::Filter, TIMEOUT_MS_MAX);
+    let resumed = loop {
+        let left = until_at.saturating_duration_since(Instant::now());
+        let pause_ms = u64::try_from(left.as_millis()).unwrap_or(SWEEP_MS).clamp(1, SWEEP_MS);
+        if let Some(resumed) = until(&mut pending.waiting, sleep_ms(pause_ms)).await {
+            break Ok(resumed);
+        }
+        if timer.expired() == Some(Wait::ClientGone) {
+            break Err(ErrorKind::ClientAborted);
+        }
+        if until_at <= Instant::now() {
+            break Err(ErrorKind::FilterTimeout);
+        }
+    };
+    timer.disarm();
+    resumed
+}
+
+fn failed(pending: &Pending, kind: ErrorKind) -> Result<(), Ended> {
+    match (kind, pending.on_error) {
+        (ErrorKind::ClientAborted, _) | (_, OnError::Reject) => Err(kind.into()),
+        (_, OnError::Skip) => Ok(()),
+    }
+}
+
+/// Lets the filters on responses change the head of an answer, the gateway's own included (P7).
+pub(super) fn on_response(matched: &Matched, context: &RequestContext, answer: &mut Answer) {
+    let plans = matched.held.plans();
+    let (Some(route), Some(chain)) = (plans.route(), plans.chain()) else { return };
+    if chain.is_empty() {
+        return;
+    }
+    let head = &mut answer.head;
+    let (upstream, endpoint) = (matched.upstream_name(), matched.endpoint_name());
+    chain.on_response(&mut AnswerCall { context, head, route: &route.id, upstream, endpoint });
+}

@@ -1,0 +1,167 @@
+//! Filters: named ones, those that a route brings along, and the chain of each route.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::Ids;
+use crate::config::decode::{Decoder, Fields, hint};
+use crate::config::read::{choice, string, timeout};
+use crate::config::tree::{Node, Spanned, Value};
+use crate::config::written::Config;
+use crate::config::{Diagnostic, Diagnostics};
+use crate::filter::{Build, Entry, FilterChain, KINDS, Kind, OnError};
+use crate::limits::FILTER_TIMEOUT_MS;
+
+/// The filters of a file while its routes are compiled.
+pub(super) struct Named<'t> {
+    filters: HashMap<&'t str, Member>,
+    /// Those that could not be read are not missing.
+    all: Vec<&'t Spanned<Box<str>>>,
+    /// The chain of a route without filters: one for all of them.
+    none: Arc<FilterChain>,
+}
+
+struct Member {
+    entry: Entry,
+    used: Cell<bool>,
+}
+
+impl<'t> Named<'t> {
+    /// Reads every `[filter.NAME]`.
+    pub(super) fn decode(
+        config: &'t Config<'t>,
+        ids: &mut Ids,
+        decoder: &mut Decoder,
+    ) -> Named<'t> {
+        let mut filters = HashMap::new();
+        for (name, node) in &config.filters {
+            if let Some(entry) = entry(node, &name.value, ids, decoder) {
+                filters.insert(&*name.value, Member { entry, used: Cell::new(false) });
+            }
+        }
+        let all = config.filters.iter().map(|(name, _)| name).collect();
+        Named { filters, all, none: Arc::default() }
+    }
+
+    /// The chain of a route called `id`: names of filters, or tables of its own.
+    pub(super) fn chain(
+        &self,
+        id: &str,
+        written: &[&Node],
+        ids: &mut Ids,
+        decoder: &mut Decoder,
+    ) -> Arc<FilterChain> {
+        if written.is_empty() {
+            return self.none.clone();
+        }
+        let mut entries = Vec::new();
+        for (position, node) in written.iter().enumerate() {
+            match &node.value {
+                Value::String(name) => entries.extend(self.named(name, node, decoder)),
+                _ => {
+                    let kind = kind_name(node).unwrap_or("filter");
+                    let name = format!("{id}.{position}.{kind}");
+                    entries.extend(entry(node, &name, ids, decoder));
+                }
+            }
+        }
+        Arc::new(FilterChain::new(entries))
+    }
+
+    fn named(&self, name: &str, node: &Node, decoder: &mut Decoder) -> Option<Entry> {
+        if let Some(member) = self.filters.get(name) {
+            member.used.set(true);
+            return Some(member.entry.clone());
+        }
+        if !self.all.iter().any(|known| *known.value == *name) {
+            decoder.found.push_with(|| {
+                let known = self.all.iter().map(|known| &*known.value);
+                let message = format!("there is no filter `{}`", name.escape_debug());
+                Diagnostic::error(node.span.clone(), message).label("not defined").remedy(hint(
+                    name,
+                    known,
+                    "filters of this file",
+                ))
+            });
+        }
+        None
+    }
+
+    /// Filters that no route names.
+    pub(super) fn warn_unused(&self, warnings: &mut Diagnostics) {
+        for name in &self.all {
+            if self.filters.get(&*name.value).is_some_and(|member| !member.used.get()) {
+                let message = format!("filter `{}` is used by no route", name.value);
+                warnings.push(
+                    Diagnostic::warning(name.span(), message)
+                        .label("never run")
+                        .remedy("name it in the `filters` of a [[route]], or remove it"),
+                );
+            }
+        }
+    }
+}
+
+/// `kind` of a filter's table, if it is there.
+fn kind_name(node: &Node) -> Option<&str> {
+    let Value::Table(entries) = &node.value else { return None };
+    let kind = entries.iter().find(|entry| &*entry.key == "kind")?;
+    match &kind.value.value {
+        Value::String(name) => Some(name),
+        _ => None,
+    }
+}
+
+/// Reads one filter's table: the keys that all have, then those of its kind.
+fn entry(node: &Node, name: &str, ids: &mut Ids, decoder: &mut Decoder) -> Option<Entry> {
+    let kind = find_kind(node, decoder)?;
+    let mut f = Fields::of(section(kind), node, decoder)?;
+    f.optional("kind", string);
+    let (on_error, timeout_ms) = if kind.waits {
+        let on_error = f.required("on_error", "\"reject\"", choice(ON_ERROR));
+        (on_error, f.optional("timeout", timeout))
+    } else {
+        (Some(OnError::Reject), None)
+    };
+    let id = ids.filter(name);
+    let filter = (kind.decode)(&mut f, &mut Build { id, name, kept: &mut ids.kept });
+    f.finish();
+    Some(Entry {
+        id,
+        name: name.into(),
+        phase: kind.phase,
+        when: Arc::new([]),
+        on_error: on_error?,
+        timeout_ms: timeout_ms.unwrap_or(FILTER_TIMEOUT_MS),
+        filter: filter?,
+    })
+}
+
+fn find_kind(node: &Node, decoder: &mut Decoder) -> Option<&'static Kind> {
+    let known = || KINDS.iter().map(|kind| kind.name);
+    let Some(name) = kind_name(node) else {
+        let mut f = Fields::of("filter.NAME", node, decoder)?;
+        f.required("kind", &format!("\"{}\"", KINDS[0].name), string);
+        return None;
+    };
+    let kind = KINDS.iter().copied().find(|kind| kind.name == name);
+    if kind.is_none() {
+        let message = format!("there is no kind of filter `{}`", name.escape_debug());
+        decoder.found.push(
+            Diagnostic::error(node.span.clone(), message).label("not a kind").remedy(hint(
+                name,
+                known(),
+                "kinds of filters",
+            )),
+        );
+    }
+    kind
+}
+
+/// Name of a kind's table in the reference.
+fn section(kind: &'static Kind) -> &'static str {
+    kind.keys.first().map_or("filter.NAME", |key| key.section)
+}
+
+const ON_ERROR: &[(&str, OnError)] = &[("reject", OnError::Reject), ("skip", OnError::Skip)];
