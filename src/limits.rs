@@ -158,12 +158,20 @@ pub const WORKERS_MAX: usize = 1024;
 pub const ADMIN_CONNECTIONS_MAX: usize = 64;
 /// Time in which a request to the admin API must have arrived; also how long one may stay idle.
 pub const ADMIN_HEAD_TIMEOUT_MS: u64 = 30_000;
+/// Series that one worker keeps of all kinds together: 256 bytes each, 2.5 MiB; what is hit beyond
+/// them is counted as `other`.
+pub const SERIES_MAX: usize = 10_000;
+/// Routes that `status` shows, busiest first.
+pub const STATUS_ROUTES_MAX: usize = 20;
+/// Upstreams, endpoints and filters that `status` shows, of each kind.
+pub const STATUS_SERIES_MAX: usize = 1_000;
 /// Time that `reload` waits for its answer: for a reload that is under way, its own, and names that
 /// are slow to resolve.
 pub const RELOAD_TIMEOUT_MS: u64 = 60_000;
 /// Time that `status` waits for its answer.
 pub const STATUS_TIMEOUT_MS: u64 = 5_000;
-/// Bytes that the command line reads of an answer: the status of 1024 workers fits.
+/// Bytes that the command line reads of an answer: the status of 1024 workers and of all
+/// the series that it shows fits.
 pub const ADMIN_ANSWER_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Bytes of a body that the demo origin echoes.
 pub const DEMO_BODY_BYTES_MAX: usize = 1024 * 1024;
@@ -172,6 +180,33 @@ pub const DEMO_TIMEOUT_MS: u64 = 75_000;
 
 /// Panics of a service loop within a minute that end the process.
 pub const SERVICE_PANICS_MAX: u32 = 3;
+
+/// Bytes of the access log that a worker collects before it hands them over: one write of the
+/// writer's, and a few hundred records.
+pub const ACCESS_LOG_CHUNK_BYTES: usize = 64 * 1024;
+/// Chunks of one worker that wait for the writer: 4 MiB, used only while the disk stands still. At
+/// 80,000 JSON records a second that is two [`ACCESS_LOG_LOOK_MS`]; with half of it a busy machine
+/// lost some of them.
+pub const ACCESS_LOG_QUEUE_CHUNKS: usize = 64;
+/// Bytes of a target, a referer or a user agent in the access log; longer ones are cut.
+pub const ACCESS_LOG_TEXT_BYTES_MAX: usize = 2 * 1024;
+/// Bytes of a method, a host, a request id or a name in the access log; longer ones are cut.
+pub const ACCESS_LOG_NAME_BYTES_MAX: usize = 256;
+/// Time between two looks of the access log's writer for chunks: workers do not wake it.
+pub const ACCESS_LOG_LOOK_MS: u64 = 50;
+/// The same while an eighth of a queue fills between two looks.
+pub const ACCESS_LOG_LOOK_BUSY_MS: u64 = 10;
+/// Time after which an access log that takes nothing is complained of.
+pub const ACCESS_LOG_STALL_MS: u64 = 1_000;
+/// Time between two complaints about the same access log.
+pub const ACCESS_LOG_COMPLAINT_MS: u64 = 60_000;
+/// Commands that wait for the access log's writer while it is inside a write.
+pub const ACCESS_LOG_COMMANDS: usize = 64;
+/// Bytes written at once to a standard output that may block: what a pipe that is ready takes
+/// (`PIPE_BUF`).
+pub const ACCESS_LOG_PIECE_BYTES: usize = 4 * 1024;
+/// Time that the end of the process waits for the access log to be written out.
+pub const ACCESS_LOG_FINISH_MS: u64 = 1_000;
 
 /// Bytes of a configuration file.
 pub const CONFIG_BYTES_MAX: u64 = 64 * 1024 * 1024;

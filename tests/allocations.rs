@@ -182,6 +182,8 @@ fn start(driver: &str, origin: SocketAddr) -> (SocketAddr, InboxSender) {
         opened: vec![Opened { plan: loaded.snapshot.listeners[0].clone(), socket: listener }],
         snapshot: Arc::new(loaded.snapshot),
         counters: Arc::new(WorkerCounters::default()),
+        log: ringway::observe::access_log::log_queue().0,
+        series: ringway::observe::SeriesRegistry::default().add_worker(),
         inbox,
         reports,
         connections_max: 100,

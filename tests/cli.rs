@@ -204,7 +204,7 @@ fn a_proxy_starts_reloads_refuses_and_drains_as_it_is_told() {
     let status = ringway(&["status", "--config", &path]);
     assert!(stdout(&status).contains(", ready\n"), "{}{}", stdout(&status), stderr(&status));
     proxy.signal(Signal::USR1);
-    proxy.logs("USR1: no log is written to a file");
+    proxy.logs("USR1: there is no access log to open again");
     proxy.signal(Signal::USR2);
     proxy.logs("USR2 has no meaning yet");
     proxy.signal(Signal::HUP);

@@ -45,6 +45,11 @@ fn target() {
 }
 
 #[test]
+fn access_log() {
+    replay("access_log", harness::access_log);
+}
+
+#[test]
 fn connection() {
     replay("connection", harness::connection);
 }

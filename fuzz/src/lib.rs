@@ -5,6 +5,7 @@
 //! byte by byte), with the reference parser in tests/reference, or with another parser where both
 //! accept.
 
+pub mod access_log;
 pub mod chunked;
 pub mod connection;
 pub mod framing;
@@ -17,6 +18,8 @@ pub mod reference;
 #[path = "../../tests/sim/mod.rs"]
 pub mod sim;
 
+#[allow(unused_imports, reason = "tests that include this file use a part of it")]
+pub use access_log::access_log;
 pub use chunked::chunked;
 #[allow(unused_imports, reason = "tests that include this file use a part of it")]
 pub use connection::connection;

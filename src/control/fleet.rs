@@ -6,8 +6,9 @@ use std::sync::Arc;
 use crossbeam_channel::Sender;
 
 use super::cores::Cores;
-use crate::observe::WorkerCounters;
+use crate::observe::access_log::LogBuffer;
 use crate::observe::render::WorkerView;
+use crate::observe::{SeriesRegistry, WorkerCounters};
 use crate::snapshot::Snapshot;
 use crate::upstream::EndpointId;
 use crate::worker::inbox::inbox;
@@ -33,6 +34,10 @@ pub struct Start<'a> {
     pub connections_max: usize,
     /// What names resolved to.
     pub addresses: Option<Addresses>,
+    /// The access log's end of each.
+    pub logs: Vec<LogBuffer>,
+    /// Where what they count is summed.
+    pub series: &'a mut SeriesRegistry,
     /// Where they report to.
     pub reports: &'a Sender<Report>,
 }
@@ -68,7 +73,8 @@ impl Fleet {
         let workers = start.opened.len();
         let placement = start.cores.placement(workers);
         let mut fleet = Fleet::default();
-        for (index, (opened, cpu)) in start.opened.into_iter().zip(placement).enumerate() {
+        let each = start.opened.into_iter().zip(placement).zip(start.logs);
+        for (index, ((opened, cpu), log)) in each.enumerate() {
             let (sender, inbox) = inbox()?;
             let counters = Arc::new(WorkerCounters::default());
             if let Some(addresses) = &start.addresses {
@@ -82,6 +88,8 @@ impl Fleet {
                 opened,
                 snapshot: start.snapshot.clone(),
                 counters: counters.clone(),
+                log,
+                series: start.series.add_worker(),
                 inbox,
                 reports: start.reports.clone(),
                 connections_max: start.connections_max,

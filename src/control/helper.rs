@@ -10,12 +10,14 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use tokio::sync::mpsc;
 
+use super::access_log::{self, Sink};
 use super::listen::{self, Bound};
 use super::names;
 use super::outcome::{Caller, Reason, Refusal};
 use super::source::{Rejected, Source};
 use crate::limits::{ADDRESSES_PER_NAME_MAX, RESOLVE_AT_START_MS, SNAPSHOT_SWEEP_MS};
 use crate::observe::Gauge;
+use crate::observe::access_log::AccessLogPlan;
 use crate::snapshot::{Ids, Snapshot};
 use crate::worker::Report;
 
@@ -48,6 +50,8 @@ pub struct Compiled {
     pub addresses: Vec<(HostPort, Vec<SocketAddr>)>,
     /// The sockets of the listeners that it brings in.
     pub bound: Bound,
+    /// The access log's target, where it is another one than before.
+    pub log: Option<Sink>,
 }
 
 /// What the compiler is to do.
@@ -167,12 +171,30 @@ impl Compiler {
         }
         let snapshot = Arc::new(loaded.snapshot);
         let addresses = resolve_new(&snapshot, current);
+        let log = new_log(current.access_log.as_ref(), snapshot.access_log.as_ref())
+            .map_err(|text| Refusal { reason: Reason::LogUnopened, text })?;
         // Last, because from then on connections come that somebody has to accept.
         let bound = listen::bind_new(&snapshot.listeners, &current.listeners, job.workers)
             .map_err(|unbound| Refusal { reason: Reason::Unbound, text: unbound.text })?;
         self.held.push(snapshot.clone());
-        Ok(Compiled { snapshot, warnings: loaded.warnings, addresses, bound })
+        Ok(Compiled { snapshot, warnings: loaded.warnings, addresses, bound, log })
     }
+}
+
+/// Opens the target of an access log, where that is another one than before.
+///
+/// # Errors
+/// A sentence that names it.
+pub fn new_log(
+    old: Option<&AccessLogPlan>,
+    new: Option<&AccessLogPlan>,
+) -> Result<Option<Sink>, String> {
+    let Some(target) = new.map(|plan| &plan.target) else { return Ok(None) };
+    if old.is_some_and(|old| old.target == *target) {
+        return Ok(None);
+    }
+    let opened = access_log::open(target);
+    opened.map(Some).map_err(|error| format!("access log: cannot open {target}: {error}"))
 }
 
 fn rejected(rejected: Rejected) -> Refusal {

@@ -60,13 +60,15 @@ pub enum Reason {
     NeedsRestart,
     /// A listener that it brings in cannot be bound.
     Unbound,
+    /// Its access log cannot be opened.
+    LogUnopened,
 }
 
 impl Reason {
     /// How it is counted.
     pub fn result(self) -> ReloadResult {
         match self {
-            Reason::Rejected | Reason::Unbound => ReloadResult::Rejected,
+            Reason::Rejected | Reason::Unbound | Reason::LogUnopened => ReloadResult::Rejected,
             Reason::NeedsRestart => ReloadResult::NeedsRestart,
         }
     }
@@ -85,6 +87,7 @@ impl Outcome {
                     Reason::Rejected => (StatusCode::UNPROCESSABLE_ENTITY, "rejected"),
                     Reason::NeedsRestart => (StatusCode::CONFLICT, "needs_restart"),
                     Reason::Unbound => (StatusCode::CONFLICT, "bind_failed"),
+                    Reason::LogUnopened => (StatusCode::CONFLICT, "log_failed"),
                 };
                 let text = &refusal.text;
                 (status, json!({ "error": error, "diagnostics": text, "version": version }))

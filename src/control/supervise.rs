@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, watch};
 
+use super::Series;
+use super::access_log::Writer;
 use super::fleet::Fleet;
 use super::helper::{Event, Helpers};
 use super::names::Names;
@@ -30,6 +32,10 @@ pub struct Supervisor {
     pub fleet: Fleet,
     /// Names and their addresses.
     pub names: Names,
+    /// What the workers count, summed when somebody asks.
+    pub series: Series,
+    /// What writes the access log; none in tests.
+    pub access_log: Option<Writer>,
     helpers: Helpers,
     current: Arc<Snapshot>,
     /// Where listeners listen: where a plan has port 0, the one that the system chose.
@@ -65,6 +71,8 @@ impl Supervisor {
         let supervisor = Supervisor {
             fleet: Fleet::default(),
             names,
+            series: Series::default(),
+            access_log: None,
             helpers,
             current,
             bound,
@@ -207,7 +215,11 @@ impl Supervisor {
 
     /// USR1: log files have been moved away and are to be opened again.
     fn reopen_logs(&mut self) {
-        tracing::info!("USR1: no log is written to a file, so that there is none to reopen");
+        match self.access_log.as_ref().filter(|_| self.current.access_log.is_some()) {
+            None => tracing::info!("USR1: there is no access log to open again"),
+            Some(writer) if writer.reopen() => tracing::info!("USR1: opening the access log again"),
+            Some(_) => tracing::error!("USR1: the access log is stuck and cannot be opened again"),
+        }
     }
 
     fn broadcast_addresses(&mut self) {

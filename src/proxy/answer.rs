@@ -152,6 +152,7 @@ async fn relay_final(answer: &mut Answer, job: &Job<'_>) -> Result<Relayed, Erro
     let mut clean = in_hand == step.consumed;
     if !done {
         clean = relay_body(answer, job).await?;
+        answer.body_at = Some(Instant::now());
         done = true;
     }
     Ok(Relayed { reusable: framing.reusable && done && clean, close, tunnel: false })

@@ -9,7 +9,6 @@ use crate::http::Forwarding;
 use crate::io::wait::Timer;
 use crate::io::{Cancel, Handle, Shutdown, Stream, Target, Wait};
 use crate::limits::{LINGER_BYTES_MAX, LINGER_MS};
-use crate::observe::WorkerCounters;
 use crate::snapshot::{ListenerId, ListenerPlan};
 use crate::state::Core;
 
@@ -78,18 +77,23 @@ pub struct Downstream {
 }
 
 /// Counts a connection from accept to close.
-struct Open(Arc<WorkerCounters>);
+struct Open {
+    core: Rc<Core>,
+    listener: ListenerId,
+}
 
 impl Open {
-    fn new(counters: Arc<WorkerCounters>) -> Open {
-        counters.connections.increment();
-        Open(counters)
+    fn new(core: &Rc<Core>, listener: ListenerId) -> Open {
+        core.counters.connections.increment();
+        core.series.connection_opened(listener.0);
+        Open { core: core.clone(), listener }
     }
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.0.connections.decrement();
+        self.core.counters.connections.decrement();
+        self.core.series.connection_closed(self.listener.0);
     }
 }
 
@@ -99,7 +103,7 @@ impl Downstream {
         stream: Stream,
         peer: SocketAddr,
         listener: &Rc<ListenerState>,
-        core: &Core,
+        core: &Rc<Core>,
     ) -> Downstream {
         let idle_read = Rc::new(Cancel::default());
         let target = Target {
@@ -119,7 +123,7 @@ impl Downstream {
             plan,
             behind: Buf::empty(),
             mid_answer: Cell::new(false),
-            _open: Open::new(core.counters.clone()),
+            _open: Open::new(core, listener.id()),
         }
     }
 

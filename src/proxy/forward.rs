@@ -19,6 +19,7 @@ use crate::http1::encode::{RequestEdit, encode_request};
 use crate::io::wait::Timer;
 use crate::io::{Shutdown, Stream, Wait};
 use crate::limits::TRIES_MAX;
+use crate::observe::series::EndpointSeries;
 use crate::snapshot::ListenerPlan;
 use crate::state::Core;
 use crate::upstream::connect::{acquire, connect};
@@ -82,6 +83,7 @@ impl<'a> std::ops::Deref for Job<'a> {
 pub(super) async fn forward(exchange: &mut Exchange, place: &Place<'_>) -> Result<Next, ErrorKind> {
     let upstream = exchange.matched.upstream.clone().ok_or(ErrorKind::NoEndpoint)?;
     let _permit = upstream.admit()?;
+    let _in_flight = place.core.series.upstream_in_flight(upstream.id.0);
     let total = total_timer(exchange, place);
     let mut endpoint = upstream.pick()?;
     let mut pooled = true;
@@ -94,9 +96,13 @@ pub(super) async fn forward(exchange: &mut Exchange, place: &Place<'_>) -> Resul
             // After a stale connection its neighbours are no better: a new one.
             pooled,
         };
-        match attempt.run(exchange).await {
+        let in_flight = place.core.series.endpoint_in_flight(endpoint.id.0);
+        let ran = attempt.run(exchange).await;
+        drop(in_flight);
+        match ran {
             Err(_) if has_expired(total.as_ref()) => return Err(ErrorKind::TotalTimeout),
             Err(failed) if left > 0 && failed.allows_retry(exchange) => {
+                place.core.series.endpoint(endpoint.id.0, |it| it.retries.increment());
                 // One that cannot be reached is not tried again: another one is, if there is one.
                 if failed.kind.retry() == Retry::Unsent {
                     endpoint = upstream.pick_other(endpoint.id).ok_or(failed.kind)?;
@@ -154,10 +160,17 @@ impl Attempt<'_> {
     async fn run(&self, exchange: &mut Exchange) -> Result<Next, Failed> {
         let replayable = exchange.replayable();
         let mut attached = Attached { lease: None, down: self.place.down, total: self.total };
-        exchange.context.timing.upstream_started = Some(Instant::now());
+        // A first try begins with the request, as far as microseconds go.
+        if exchange.matched.passed > 0 || exchange.context.timing.retries > 0 {
+            exchange.context.timing.upstream_started = Some(Instant::now());
+        }
         match self.connection(exchange).await {
             Ok(lease) => attached.attach(lease),
-            Err(kind) => return Err(Failed { kind, stale: false }),
+            Err(kind) => {
+                let failed = |it: &EndpointSeries| it.connect_failures.increment();
+                self.place.core.series.endpoint(self.endpoint.id.0, failed);
+                return Err(Failed { kind, stale: false });
+            }
         }
         // It passed while nothing was connected that it could have acted on.
         if has_expired(self.total) {

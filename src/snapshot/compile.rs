@@ -9,11 +9,14 @@ use crate::config::decode::Decoder;
 use crate::config::diagnostic::Span;
 use crate::config::read::Address;
 use crate::config::tree::Node;
-use crate::config::written::{self, Admin, Config, Driver};
+use crate::config::written::{self, Admin, Config, Driver, LogFormat};
 use crate::config::{Diagnostic, Diagnostics};
 use crate::filter::FilterChain;
 use crate::http::HeadLimits;
 use crate::limits::*;
+use crate::observe::Names;
+use crate::observe::access_log::{AccessLogPlan, Format, Target as LogTarget};
+use crate::observe::series::EndpointName;
 use crate::route::{RoutePlan, RouteTable};
 use crate::upstream::{EndpointAddress, EndpointPlan, UpstreamId, UpstreamPlan};
 
@@ -143,6 +146,7 @@ fn snapshot(
             Arc::new(routes::plan(written, index, by_name[&*written.upstream.value], ids))
         })
         .collect();
+    let names = Arc::new(names(&listeners, &upstreams, &plans, &chains));
     let routes = RouteTable::new(plans.iter().cloned());
     let fine_timeouts = listeners
         .iter()
@@ -158,13 +162,44 @@ fn snapshot(
             Some(Admin::Socket(path)) => AdminPlan::Unix(path.clone()),
             None => AdminPlan::Default,
         },
+        access_log: config.access_log.as_ref().map(access_log),
         listeners,
         upstreams,
         routes,
         plans,
         chains,
+        names,
         fine_timeouts,
     }
+}
+
+/// The labels of metrics.
+fn names(
+    listeners: &[Arc<ListenerPlan>],
+    upstreams: &[Arc<UpstreamPlan>],
+    routes: &[Arc<RoutePlan>],
+    chains: &[Arc<FilterChain>],
+) -> Names {
+    let mut names = Names::default();
+    for listener in listeners {
+        names.listeners.set(listener.id.0, Arc::from(&*listener.name));
+    }
+    for upstream in upstreams {
+        let name: Arc<str> = Arc::from(&*upstream.name);
+        for endpoint in &upstream.endpoints {
+            let address = Arc::from(&*endpoint.authority);
+            let upstream = name.clone();
+            names.endpoints.set(endpoint.id.0, EndpointName { upstream, address });
+        }
+        names.upstreams.set(upstream.id.0, name);
+    }
+    for route in routes {
+        names.routes.set(route.number.0, Arc::from(&*route.id));
+    }
+    for entry in chains.iter().flat_map(|chain| chain.entries()) {
+        names.filters.set(entry.id.0, Arc::from(&*entry.name));
+    }
+    names
 }
 
 fn upstream_timeouts(plan: &UpstreamPlan) -> [u64; 5] {
@@ -188,6 +223,16 @@ fn runtime(written: &written::Runtime) -> RuntimePlan {
         connections_max: written.connections_max,
         drain_ms: written.drain_ms.unwrap_or(DRAIN_MS),
         drain_delay_ms: written.drain_delay_ms.unwrap_or(0),
+    }
+}
+
+fn access_log(written: &written::AccessLog) -> AccessLogPlan {
+    AccessLogPlan {
+        target: written.path.clone().map_or(LogTarget::Stdout, LogTarget::Path),
+        format: match written.format {
+            LogFormat::Combined => Format::Combined,
+            LogFormat::Json => Format::Json,
+        },
     }
 }
 

@@ -23,6 +23,8 @@ use ipnet::IpNet;
 use crate::filter::FilterChain;
 use crate::http::HeadLimits;
 pub use crate::io::driver::DriverChoice;
+use crate::observe::Names;
+use crate::observe::access_log::AccessLogPlan;
 use crate::route::{RoutePlan, RouteTable};
 use crate::upstream::UpstreamPlan;
 
@@ -35,6 +37,8 @@ pub struct Snapshot {
     pub runtime: RuntimePlan,
     /// Where the admin API listens.
     pub admin: AdminPlan,
+    /// Where a line for each request goes, if anywhere.
+    pub access_log: Option<AccessLogPlan>,
     /// Where clients connect.
     pub listeners: Vec<Arc<ListenerPlan>>,
     /// Where requests go.
@@ -45,6 +49,8 @@ pub struct Snapshot {
     pub plans: Vec<Arc<RoutePlan>>,
     /// Their filters, in the same order.
     pub chains: Vec<Arc<FilterChain>>,
+    /// What metrics call its parts.
+    pub names: Arc<Names>,
     /// Whether any timeout is below a second, so that sweeps must be fine.
     pub fine_timeouts: bool,
 }

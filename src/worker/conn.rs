@@ -77,11 +77,12 @@ pub async fn run(core: &Rc<Core>, mut down: Box<Downstream>) -> Left {
         down.refresh();
         let mut exchange = Exchange::take(core);
         exchange.context.request.bytes = std::mem::take(&mut down.behind);
-        let read = read_head(&down, &mut exchange).await;
-        // A head may be long in coming: the plan is to be that of the snapshot that serves it.
-        down.refresh();
-        let next = match read {
-            Ok(()) => serve(&mut exchange, &down, core).await,
+        let next = match read_head(&down, &mut exchange).await {
+            Ok(()) => {
+                // A head may be long in coming: the plan is to be that of the snapshot that serves.
+                down.refresh();
+                serve(&mut exchange, &down, core).await
+            }
             Err(NoHead::Closed) => return Left::Ended,
             Err(NoHead::Refused(kind)) => Box::pin(refuse(&mut exchange, &down, core, kind)).await,
         };

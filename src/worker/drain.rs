@@ -17,6 +17,8 @@ pub(super) async fn run(worker: Rc<Worker>, delay_ms: u64, bound_ms: u64) {
     while counters.connections.get() > 0 && worker.core.clock_ms() < end_ms {
         sleep_ms(SWEEP_FINE_MS).await;
     }
+    // The log's thread is waited for next, and what has been recorded since the last sweep is here.
+    worker.core.log.borrow_mut().flush();
     let cut = usize::try_from(counters.connections.get()).unwrap_or(usize::MAX);
     let _ = worker.reports.send(Report::Drained { worker: worker.index, cut });
 }

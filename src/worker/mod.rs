@@ -27,7 +27,8 @@ use crate::io::driver::probe;
 use crate::io::runtime::{catch_panic, run};
 use crate::io::{Wake, spawn as spawn_task};
 use crate::limits::SERVICE_PANICS_MAX;
-use crate::observe::WorkerCounters;
+use crate::observe::access_log::LogBuffer;
+use crate::observe::{WorkerCounters, WorkerSeries};
 use crate::snapshot::Snapshot;
 use crate::state::Core;
 use accept::Accepting;
@@ -46,6 +47,10 @@ pub struct Setup {
     pub snapshot: Arc<Snapshot>,
     /// Its counters.
     pub counters: Arc<WorkerCounters>,
+    /// Its end of the access log.
+    pub log: LogBuffer,
+    /// What it counts of routes, upstreams, endpoints, filters and listeners.
+    pub series: WorkerSeries,
     /// Its inbox.
     pub inbox: Inbox,
     /// Where it reports to.
@@ -107,7 +112,14 @@ fn assemble(setup: Setup) -> std::io::Result<(Rc<Worker>, Wakeup)> {
     let wake = Wake::adopt(setup.inbox.wake)?;
     let worker = Rc::new(Worker {
         index: setup.index,
-        core: Core::new(setup.snapshot, setup.counters, setup.index, setup.workers),
+        core: Core::new(
+            setup.snapshot,
+            setup.counters,
+            setup.log,
+            setup.series,
+            setup.index,
+            setup.workers,
+        ),
         connections_max: Cell::new(setup.connections_max),
         listeners: RefCell::default(),
         reserve: RefCell::new(std::fs::File::open("/dev/null").ok()),

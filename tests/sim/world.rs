@@ -11,6 +11,7 @@ use ringway::base::buffer::Buf;
 use ringway::io::mem::{End, Faults, pair, simulate_network};
 use ringway::io::{Shutdown, Stream};
 use ringway::observe::WorkerCounters;
+use ringway::observe::access_log::log_queue;
 use ringway::proxy::{Downstream, ListenerState};
 use ringway::snapshot::{Ids, Snapshot, load_text};
 use ringway::state::Core;
@@ -129,7 +130,14 @@ impl Wake for Woken {
 impl World {
     /// A connection that was just accepted; time is 0.
     pub fn new(knobs: Knobs) -> World {
-        let core = Core::new(snapshot(), Arc::new(WorkerCounters::default()), 0, 1);
+        let core = Core::new(
+            snapshot(),
+            Arc::new(WorkerCounters::default()),
+            log_queue().0,
+            ringway::observe::SeriesRegistry::default().add_worker(),
+            0,
+            1,
+        );
         let near: (Vec<End>, Vec<Origin>) = (0..ORIGINS)
             .map(|_| {
                 let (proxy, end) = pair();

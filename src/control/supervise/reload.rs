@@ -1,7 +1,7 @@
 //! The supervisor's reloads, one after the other: a new one is compiled when the one before is
 //! decided, so that workers and sockets are where the configuration in force says.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 use super::{Supervisor, Waiting};
@@ -94,9 +94,14 @@ impl Supervisor {
     }
 
     fn apply(&mut self, compiled: Compiled, callers: Vec<Caller>, since: Instant, now: Instant) {
-        let Compiled { snapshot, warnings, addresses, bound } = compiled;
+        let Compiled { snapshot, warnings, addresses, bound, log } = compiled;
         if !warnings.is_empty() {
             tracing::warn!("the new configuration has warnings:\n{warnings}");
+        }
+        if let (Some(sink), Some(writer)) = (log, &self.access_log)
+            && !writer.replace(sink)
+        {
+            tracing::error!("the access log is stuck: it goes on to where it went");
         }
         self.current = snapshot;
         let waiting = Waiting { since, ..self.wait(now, ACKNOWLEDGE_MS) };
@@ -115,7 +120,10 @@ impl Supervisor {
         let kept = |id| self.current.listeners.iter().any(|plan| plan.id == id);
         self.bound.retain(|id, _| kept(*id));
         let (version, listeners) = (self.current.version, self.listeners());
+        let names = self.current.names.clone();
+        self.series.lock().unwrap_or_else(PoisonError::into_inner).settle(&names);
         self.publish(|view| {
+            view.names = names;
             view.config_version = version;
             view.config_applied_at_s = unix_time_s();
             view.listeners = listeners;
@@ -144,6 +152,13 @@ impl Supervisor {
         let Some(Applying { waiting, callers, warnings }) = self.reloads.applying.take() else {
             return;
         };
+        if self.current.access_log.is_none()
+            && let Some(writer) = &self.access_log
+        {
+            // Whatever it holds was written by workers that are done with it; one that is stuck is
+            // closed by the end.
+            let _ = writer.close();
+        }
         let ms = now.duration_since(waiting.since).as_secs_f64() * 1000.0;
         tracing::info!("configuration {version} is in force on every worker after {ms:.1} ms");
         self.count(ReloadResult::Applied);

@@ -8,6 +8,7 @@ use crate::control::outcome::{Outcome, Reason, Refusal};
 use crate::control::source::Source;
 use crate::io::DriverKind;
 use crate::limits::ACKNOWLEDGE_MS;
+use crate::observe::access_log::log_queue;
 use crate::observe::render::ReloadResult;
 use crate::snapshot::Ids;
 use crate::worker::{Message, Opened, Setup};
@@ -95,6 +96,8 @@ impl Bench {
             opened: bound.opened,
             connections_max: 10,
             addresses: None,
+            logs: (0..2).map(|_| log_queue().0).collect(),
+            series: &mut Default::default(),
             reports: &reports,
         };
         supervisor.started_with(Fleet::start(start).expect("threads"), now);
