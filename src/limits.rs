@@ -62,6 +62,8 @@ pub const EXCHANGES_KEPT: usize = 256;
 pub const ACCEPT_BURST_MAX: usize = 64;
 /// Connections the kernel queues for a listener.
 pub const ACCEPT_BACKLOG: i32 = 4096;
+/// Time that handshakes are given to end before a listener is closed: a round trip or two.
+pub const HANDSHAKE_MS: u64 = 100;
 /// Descriptors kept for everything that is not a connection: rings, logs, admin, configuration.
 pub const DESCRIPTORS_RESERVED: u64 = 64;
 /// Shortest and longest pause after the descriptors ran out, in milliseconds.
@@ -134,6 +136,11 @@ pub const INBOX_MESSAGES: usize = 64;
 pub const ACKNOWLEDGE_MS: u64 = 10_000;
 /// Time in which every worker must have started.
 pub const START_MS: u64 = 10_000;
+/// Time that the start waits for an address that is in use: what a killed process of ours held is
+/// free a moment later.
+pub const BIND_AT_START_MS: u64 = 500;
+/// Time between two tries of that.
+pub const BIND_RETRY_MS: u64 = 20;
 /// Time that the start waits for names to be resolved.
 pub const RESOLVE_AT_START_MS: u64 = 2_000;
 /// Time between two tries to hand a message to a worker whose inbox was full.
@@ -158,10 +165,14 @@ pub const SERIES_MAX: usize = 10_000;
 pub const STATUS_ROUTES_MAX: usize = 20;
 /// Upstreams, endpoints and filters that `status` shows, of each kind.
 pub const STATUS_SERIES_MAX: usize = 1_000;
+/// Time that `reload` waits for its answer: for a reload that is under way, its own, and names that
+/// are slow to resolve.
+pub const RELOAD_TIMEOUT_MS: u64 = 60_000;
 /// Time that `status` waits for its answer.
 pub const STATUS_TIMEOUT_MS: u64 = 5_000;
-/// Bytes that `status` reads of it: 1024 workers and all the series that it shows fit.
-pub const STATUS_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Bytes that the command line reads of an answer: the status of 1024 workers and of all
+/// the series that it shows fits.
+pub const ADMIN_ANSWER_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Bytes of a body that the demo origin echoes.
 pub const DEMO_BODY_BYTES_MAX: usize = 1024 * 1024;
 /// Time in which a demo origin must have served a request.
@@ -270,6 +281,8 @@ const _: () = assert!(URI_BYTES_DEFAULT < HEAD_BYTES_DEFAULT, "a longest target 
 const _: () = assert!(URI_BYTES_MIN < HEAD_BYTES_MIN, "a smallest head has room for a target");
 const _: () = assert!(WEIGHT_DEFAULT <= WEIGHT_MAX && POOL_IDLE_DEFAULT <= POOL_IDLE_MAX);
 const _: () = assert!(TRAILER_BYTES_MAX < HEAD_BUFFER_BYTES, "a trailer section fits a buffer");
+const _: () =
+    assert!(RELOAD_TIMEOUT_MS > 2 * (ACKNOWLEDGE_MS + RESOLVE_AT_START_MS), "two in a row");
 const _: () = assert!(SWEEP_FINE_MS <= TIMEOUT_MS_MIN, "the sweep sees the shortest timeout");
 const _: () = assert!(HEAD_BYTES_MAX < u32::MAX as usize, "spans are 32 bits");
 const _: () = assert!(UPSTREAM_IDLE_TIMEOUT_MS < 60_000, "the proxy closes before the server");

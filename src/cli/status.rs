@@ -1,33 +1,31 @@
 //! `ringway status`: what a running proxy does.
 
 use std::fmt::Write;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
-use http_body_util::{BodyExt, Empty, Limited};
-use hyper::body::Bytes;
-use hyper_util::rt::TokioIo;
+use hyper::Method;
 use serde_json::Value;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpStream, UnixStream};
 
-use super::print;
-use crate::control::{EXIT_CONFIG, EXIT_FAILED, EXIT_USAGE, Source, admin, complain};
-use crate::limits::{STATUS_BYTES_MAX, STATUS_TIMEOUT_MS};
-use crate::snapshot::{AdminPlan, Ids};
+use super::{print, remote};
+use crate::control::{EXIT_FAILED, complain};
+use crate::limits::STATUS_TIMEOUT_MS;
 
 /// Asks the proxy that the arguments name, or the only one that can be found.
 pub fn run(config: Option<PathBuf>, admin: Option<String>, json: bool) -> ExitCode {
-    let address = match find(config, admin) {
+    let address = match remote::find(config, admin) {
         Ok(address) => address,
         Err((code, error)) => {
             complain(&error);
             return ExitCode::from(code);
         }
     };
-    match ask(&address) {
+    let asked = remote::ask(&address, Method::GET, "/v1/status", STATUS_TIMEOUT_MS);
+    let status = asked.and_then(|(status, answer)| match status.is_success() {
+        true => Ok(answer),
+        false => Err(format!("it answered {status}; is it ringway's admin address?")),
+    });
+    match status {
         Ok(status) if json => print(&format!("{status:#}")),
         Ok(status) => print(&table(&status)),
         Err(error) => {
@@ -36,96 +34,6 @@ pub fn run(config: Option<PathBuf>, admin: Option<String>, json: bool) -> ExitCo
         }
     }
     ExitCode::SUCCESS
-}
-
-/// The admin address as `--admin` takes it, or an exit code and why there is none.
-fn find(config: Option<PathBuf>, admin: Option<String>) -> Result<String, (u8, String)> {
-    if let Some(admin) = admin {
-        let valid = admin.starts_with("unix:/") || admin.parse::<std::net::SocketAddr>().is_ok();
-        let error = || format!("--admin: {admin:?} is neither ADDRESS:PORT nor unix:PATH");
-        return if valid { Ok(admin) } else { Err((EXIT_USAGE, error())) };
-    }
-    if let Some(config) = config {
-        let loaded = Source::File(config).load(&mut Ids::default(), 1);
-        match loaded.map_err(|rejected| (EXIT_CONFIG, rejected.rendered))?.snapshot.admin {
-            AdminPlan::Tcp(address) => return Ok(address.to_string()),
-            AdminPlan::Unix(path) => return Ok(unix(&path)),
-            AdminPlan::Default => {}
-        }
-    }
-    let mut found = sockets();
-    match (found.pop(), found.is_empty()) {
-        (Some(path), true) => Ok(unix(&path)),
-        (None, _) => {
-            Err((EXIT_FAILED, "no running ringway was found; name it by --admin".to_owned()))
-        }
-        (Some(last), false) => {
-            found.push(last);
-            let all: Vec<_> =
-                found.iter().map(|path| format!("  --admin {}", unix(path))).collect();
-            let error = format!("more than one ringway runs here; choose:\n{}", all.join("\n"));
-            Err((EXIT_USAGE, error))
-        }
-    }
-}
-
-fn unix(path: &Path) -> String {
-    format!("unix:{}", path.display())
-}
-
-/// Sockets named by process id that somebody answers.
-fn sockets() -> Vec<PathBuf> {
-    let ours = |path: &PathBuf| {
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        name.starts_with("ringway-") && name.ends_with(".sock")
-    };
-    (admin::socket_directories().iter())
-        .filter_map(|directory| std::fs::read_dir(directory).ok())
-        .flat_map(|entries| entries.filter_map(|entry| Some(entry.ok()?.path())))
-        .filter(ours)
-        .filter(|path| std::os::unix::net::UnixStream::connect(path).is_ok())
-        .collect()
-}
-
-fn ask(address: &str) -> Result<Value, String> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| error.to_string())?;
-    let bound = Duration::from_millis(STATUS_TIMEOUT_MS);
-    let asked = runtime.block_on(async { tokio::time::timeout(bound, fetch(address)).await });
-    asked.map_err(|_| format!("it did not answer within {STATUS_TIMEOUT_MS} ms"))?
-}
-
-async fn fetch(address: &str) -> Result<Value, String> {
-    let explain = |error: io::Error| match error.kind() {
-        io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => "nobody listens there".into(),
-        io::ErrorKind::PermissionDenied => "no permission to connect".into(),
-        _ => error.to_string(),
-    };
-    match address.strip_prefix("unix:") {
-        Some(path) => request(UnixStream::connect(path).await.map_err(explain)?).await,
-        None => request(TcpStream::connect(address).await.map_err(explain)?).await,
-    }
-}
-
-async fn request<S>(stream: S) -> Result<Value, String>
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let text = |error: hyper::Error| error.to_string();
-    let (mut sender, connection) =
-        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(text)?;
-    tokio::spawn(connection);
-    let request = hyper::Request::get("/v1/status")
-        .header(hyper::header::HOST, "ringway")
-        .body(Empty::<Bytes>::new())
-        .map_err(|error| error.to_string())?;
-    let response = sender.send_request(request).await.map_err(text)?;
-    if !response.status().is_success() {
-        return Err(format!("it answered {}; is it ringway's admin address?", response.status()));
-    }
-    let body = Limited::new(response.into_body(), STATUS_BYTES_MAX).collect().await;
-    let body = body.map_err(|error| error.to_string())?.to_bytes();
-    serde_json::from_slice(&body).map_err(|error| format!("it did not answer in JSON: {error}"))
 }
 
 /// The answer for people. What an older or newer proxy does not send is left out.
@@ -352,15 +260,5 @@ mod tests {
         let text = table(&json!({ "routes": rows, "routes_hit": 100 }));
         assert!(text.contains("\n63  ") && !text.contains("\n64  "), "{text}");
         assert!(text.contains("\n2 more: see --json\n34 more routes: see /metrics\n"), "{text}");
-    }
-
-    #[test]
-    fn an_address_that_is_none_is_a_usage_error() {
-        for bad in ["", "localhost", "unix:relative", "127.0.0.1"] {
-            let found = find(None, Some(bad.to_owned()));
-            assert_eq!(found.expect_err("refused").0, EXIT_USAGE, "{bad}");
-        }
-        let found = find(None, Some("[::1]:9901".to_owned()));
-        assert_eq!(found, Ok("[::1]:9901".to_owned()));
     }
 }

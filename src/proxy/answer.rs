@@ -137,7 +137,7 @@ async fn relay_final(answer: &mut Answer, job: &Job<'_>) -> Result<Relayed, Erro
     let close = framing.body == BodyFraming::UntilClose
         || !job.context.facts.keep_alive
         || !job.request_done.get()
-        || job.core.draining.get();
+        || job.down.ends(job.core);
     answer.body = Body::new(framing.body);
     let rest = answer.head.rest();
     let in_hand = rest.len();

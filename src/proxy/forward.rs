@@ -22,7 +22,7 @@ use crate::io::{Shutdown, Stream, Wait};
 use crate::limits::TRIES_MAX;
 use crate::observe::series::EndpointSeries;
 use crate::snapshot::ListenerPlan;
-use crate::state::{Core, Pinned};
+use crate::state::Core;
 use crate::upstream::connect::{acquire, connect};
 use crate::upstream::{Endpoint, Lease, Settings};
 
@@ -30,19 +30,18 @@ use crate::upstream::{Endpoint, Lease, Settings};
 pub(super) struct Place<'a> {
     pub down: &'a Downstream,
     pub core: &'a Rc<Core>,
-    pub snapshot: Rc<Pinned>,
 }
 
 impl<'a> Place<'a> {
     /// Where a request of this connection is; it counts as in flight as long as the value lives.
     pub fn enter(down: &'a Downstream, core: &'a Rc<Core>) -> Place<'a> {
         core.counters.in_flight.increment();
-        Place { down, core, snapshot: core.snapshot() }
+        Place { down, core }
     }
 
     /// The listener that the connection came by.
     pub fn listener(&self) -> &ListenerPlan {
-        &self.snapshot.listeners[self.down.listener]
+        self.down.listener()
     }
 }
 

@@ -112,7 +112,8 @@ fn log(exchange: &Exchange, place: &Place<'_>, times: &Times) {
         connect_us: context.timing.connect_us,
         upstream_head_us: times.upstream_head_us,
         error: answer.error.map(ErrorKind::code),
-        config_version: plans.version().unwrap_or(place.snapshot.version),
+        // Without a route nothing was waited for: what is in force is what it was looked up in.
+        config_version: plans.version().unwrap_or_else(|| place.core.snapshot().version),
         worker: place.core.index,
     });
 }

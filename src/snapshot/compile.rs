@@ -162,7 +162,8 @@ fn snapshot(
     ids: &mut Ids,
     version: u64,
 ) -> Snapshot {
-    let listeners: Vec<_> = config.listeners.iter().map(listener).map(Arc::new).collect();
+    let listeners: Vec<_> =
+        config.listeners.iter().map(|written| Arc::new(listener(written, ids))).collect();
     let upstreams: Vec<_> =
         config.upstreams.iter().map(|written| Arc::new(upstream(written, ids))).collect();
     let by_name: HashMap<&str, UpstreamId> =
@@ -206,8 +207,8 @@ fn names(
     chains: &[Arc<FilterChain>],
 ) -> Names {
     let mut names = Names::default();
-    for (index, listener) in (0..).zip(listeners) {
-        names.listeners.set(index, Arc::from(&*listener.name));
+    for listener in listeners {
+        names.listeners.set(listener.id.0, Arc::from(&*listener.name));
     }
     for upstream in upstreams {
         let name: Arc<str> = Arc::from(&*upstream.name);
@@ -273,9 +274,10 @@ fn head_limits(written: &written::Listener) -> HeadLimits {
     }
 }
 
-fn listener(written: &written::Listener) -> ListenerPlan {
+fn listener(written: &written::Listener, ids: &mut Ids) -> ListenerPlan {
     let timeouts = &written.timeouts;
     ListenerPlan {
+        id: ids.listener(&written.name.value, written.address.value),
         name: written.name.value.clone(),
         address: written.address.value,
         trusted_proxies: written.trusted_proxies.clone(),

@@ -13,7 +13,7 @@ mod rivals;
 mod routes;
 
 pub use compile::{compile, compile_tree};
-pub use ids::Ids;
+pub use ids::{Ids, ListenerId};
 pub use load::{Loaded, Rejected, effective, load, load_source, load_text};
 
 use std::net::{IpAddr, SocketAddr};
@@ -86,6 +86,8 @@ pub enum AdminPlan {
 /// `[listener.NAME]`
 #[derive(Clone, Debug)]
 pub struct ListenerPlan {
+    /// Its identity, which outlives reloads.
+    pub id: ListenerId,
     /// Name in the configuration.
     pub name: Box<str>,
     /// Where it listens.
@@ -109,6 +111,12 @@ pub struct ListenerPlan {
 }
 
 impl ListenerPlan {
+    /// Whether the sockets of this listener serve for `other` too, so that nobody who connects
+    /// notices: they have the same address, and no system chose its port.
+    pub fn hands_over_to(&self, other: &ListenerPlan) -> bool {
+        self.address == other.address && self.address.port() != 0
+    }
+
     /// Whether forwarding fields from this peer are believed.
     pub fn trusts(&self, peer: IpAddr) -> bool {
         let peer = peer.to_canonical();

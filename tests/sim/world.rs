@@ -12,7 +12,7 @@ use ringway::io::mem::{End, Faults, pair, simulate_network};
 use ringway::io::{Shutdown, Stream};
 use ringway::observe::WorkerCounters;
 use ringway::observe::access_log::log_queue;
-use ringway::proxy::Downstream;
+use ringway::proxy::{Downstream, ListenerState};
 use ringway::snapshot::{Ids, Snapshot, load_text};
 use ringway::state::Core;
 use ringway::worker::simulation::{busy, parked, sweep};
@@ -151,8 +151,8 @@ impl World {
         let client_faults = proxy.faults();
         knobs.apply(&client_faults, knobs.client_fault);
         let peer = "192.0.2.1:1000".parse().expect("an address");
-        let plan = core.snapshot().listeners[0].clone();
-        let down = Box::new(Downstream::new(Stream::Mem(proxy), peer, 0, &plan, &core));
+        let listener = ListenerState::new(core.snapshot().listeners[0].clone(), 80);
+        let down = Box::new(Downstream::new(Stream::Mem(proxy), peer, &listener, &core));
         let task = Box::pin(connection(core.clone(), down));
         let mut world = World {
             core,

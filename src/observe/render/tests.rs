@@ -197,7 +197,7 @@ fn status_shows_the_busiest_routes_and_everything_else_by_name() {
 
 #[test]
 fn status_is_bounded() {
-    use crate::limits::{STATUS_BYTES_MAX, STATUS_ROUTES_MAX, STATUS_SERIES_MAX};
+    use crate::limits::{ADMIN_ANSWER_BYTES_MAX, STATUS_ROUTES_MAX, STATUS_SERIES_MAX};
     let mut registry = SeriesRegistry::default();
     let worker = registry.add_worker();
     let mut names = Names::default();
@@ -218,7 +218,7 @@ fn status_is_bounded() {
     assert_eq!(status["routes_hit"], 2 * STATUS_SERIES_MAX + 1);
     assert_eq!((length("upstreams"), length("filters")), (Some(1000), Some(1000)));
     // A worker takes less than 1 KiB of it.
-    assert!(status.to_string().len() < STATUS_BYTES_MAX - 1024 * 1024);
+    assert!(status.to_string().len() < ADMIN_ANSWER_BYTES_MAX - 1024 * 1024);
 }
 
 /// Name, type and labels of every family.
