@@ -63,9 +63,7 @@ mod request {
     fn in_flight(bencher: Bencher<'_, '_>) {
         let worker = SeriesRegistry::default().add_worker();
         bencher.bench_local(|| {
-            let upstream = worker.upstream_in_flight(black_box(0));
-            let endpoint = worker.endpoint_in_flight(black_box(0));
-            black_box((&upstream, &endpoint));
+            black_box(&worker.in_flight(black_box(0), black_box(0)));
         });
     }
 

@@ -84,9 +84,9 @@ impl<'a> std::ops::Deref for Job<'a> {
 pub(super) async fn forward(exchange: &mut Exchange, place: &Place<'_>) -> Result<Next, ErrorKind> {
     let upstream = exchange.matched.upstream.clone().ok_or(ErrorKind::NoEndpoint)?;
     let _permit = upstream.admit()?;
-    let _in_flight = place.core.series.upstream_in_flight(upstream.id.0);
     let total = total_timer(exchange, place);
     let mut endpoint = target::pick(exchange, place, &upstream, None)?;
+    let mut in_flight = place.core.series.in_flight(upstream.id.0, endpoint.id.0);
     let mut pooled = true;
     for left in (0..TRIES_MAX).rev() {
         exchange.matched.endpoint = Some(endpoint.clone());
@@ -97,10 +97,7 @@ pub(super) async fn forward(exchange: &mut Exchange, place: &Place<'_>) -> Resul
             // After a stale connection its neighbours are no better: a new one.
             pooled,
         };
-        let in_flight = place.core.series.endpoint_in_flight(endpoint.id.0);
-        let ran = attempt.run(exchange).await;
-        drop(in_flight);
-        match ran {
+        match attempt.run(exchange).await {
             Err(_) if has_expired(total.as_ref()) => return Err(ErrorKind::TotalTimeout),
             Err(failed) if left > 0 && failed.allows_retry(exchange) => {
                 place.core.series.endpoint(endpoint.id.0, |it| it.retries.increment());
@@ -108,6 +105,7 @@ pub(super) async fn forward(exchange: &mut Exchange, place: &Place<'_>) -> Resul
                 if failed.kind.retry() == Retry::Unsent {
                     let other = target::pick(exchange, place, &upstream, Some(endpoint.id));
                     endpoint = other.map_err(|_| failed.kind)?;
+                    in_flight.move_to(endpoint.id.0);
                 }
                 place.core.counters.retries.increment();
                 exchange.context.timing.retries += 1;

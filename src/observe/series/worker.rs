@@ -95,18 +95,12 @@ impl WorkerSeries {
         }
     }
 
-    /// Counts a request as in flight to an upstream for as long as the value lives.
+    /// Counts a request as in flight to an upstream and an endpoint for as long as the value lives.
     #[inline]
-    pub fn upstream_in_flight(&self, id: u32) -> InFlight<'_> {
-        self.upstreams.with(&self.births, id, |block| block.in_flight.increment());
-        InFlight { series: self, of: Of::Upstream(id) }
-    }
-
-    /// The same for an endpoint.
-    #[inline]
-    pub fn endpoint_in_flight(&self, id: u32) -> InFlight<'_> {
-        self.endpoints.with(&self.births, id, |block| block.in_flight.increment());
-        InFlight { series: self, of: Of::Endpoint(id) }
+    pub fn in_flight(&self, upstream: u32, endpoint: u32) -> InFlight<'_> {
+        self.upstreams.with(&self.births, upstream, |block| block.in_flight.increment());
+        self.endpoints.with(&self.births, endpoint, |block| block.in_flight.increment());
+        InFlight { series: self, upstream, endpoint }
     }
 
     /// Counts something of an endpoint. `record` only counts: it must not come back here.
@@ -155,29 +149,32 @@ impl WorkerSeries {
     }
 }
 
-/// A request in flight to an upstream or an endpoint.
+/// A request in flight to an upstream and one of its endpoints.
 #[derive(Debug)]
 #[must_use = "it counts for as long as it lives"]
 pub struct InFlight<'a> {
     series: &'a WorkerSeries,
-    of: Of,
+    upstream: u32,
+    endpoint: u32,
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Of {
-    Upstream(u32),
-    Endpoint(u32),
+impl InFlight<'_> {
+    /// The request goes to another endpoint.
+    pub fn move_to(&mut self, endpoint: u32) {
+        let WorkerSeries { endpoints, births, .. } = self.series;
+        endpoints.with(births, self.endpoint, |block| block.in_flight.decrement());
+        endpoints.with(births, endpoint, |block| block.in_flight.increment());
+        self.endpoint = endpoint;
+    }
 }
 
 impl Drop for InFlight<'_> {
     #[inline]
     fn drop(&mut self) {
-        // The block that was counted up is still the one of this id: see `Slots::release`.
+        // The blocks that were counted up are still those of these ids: see `Slots::release`.
         let WorkerSeries { upstreams, endpoints, births, .. } = self.series;
-        match self.of {
-            Of::Upstream(id) => upstreams.with(births, id, |block| block.in_flight.decrement()),
-            Of::Endpoint(id) => endpoints.with(births, id, |block| block.in_flight.decrement()),
-        }
+        upstreams.with(births, self.upstream, |block| block.in_flight.decrement());
+        endpoints.with(births, self.endpoint, |block| block.in_flight.decrement());
     }
 }
 

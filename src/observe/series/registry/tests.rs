@@ -85,11 +85,13 @@ fn without_an_answer_there_is_no_duration() {
 fn in_flight_lasts_as_long_as_its_guard() {
     let mut registry = SeriesRegistry::default();
     let worker = registry.add_worker();
-    let upstream = worker.upstream_in_flight(0);
-    let endpoints = [worker.endpoint_in_flight(0), worker.endpoint_in_flight(0)];
+    let mut requests = [worker.in_flight(0, 0), worker.in_flight(0, 0)];
     let view = registry.collect(&names([]));
-    assert_eq!((view.upstreams[0].numbers.in_flight, view.endpoints[0].numbers.in_flight), (1, 2));
-    drop((upstream, endpoints));
+    assert_eq!((view.upstreams[0].numbers.in_flight, view.endpoints[0].numbers.in_flight), (2, 2));
+    requests[0].move_to(7);
+    let view = registry.collect(&names([]));
+    assert_eq!((view.upstreams[0].numbers.in_flight, view.endpoints[0].numbers.in_flight), (2, 1));
+    drop(requests);
     let view = registry.collect(&names([]));
     assert_eq!((view.upstreams[0].numbers.in_flight, view.endpoints[0].numbers.in_flight), (0, 0));
 }
@@ -120,7 +122,7 @@ fn what_is_in_flight_is_counted_down_where_it_was_counted_up() {
     let worker = registry.add_worker();
     let (with, mut without) = (names([]), names([]));
     without.upstreams = ById::default();
-    let long = worker.upstream_in_flight(0);
+    let long = worker.in_flight(0, 0);
     worker.retain(&without);
     assert!(registry.collect(&without).upstreams.is_empty());
     worker.retain(&with);
