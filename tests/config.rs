@@ -46,7 +46,7 @@ fn said(text: &str) -> String {
 }
 
 fn render(found: &ringway::config::Diagnostics, text: &str) -> String {
-    found.render(&Source { name: "x.toml".into(), text: text.into() }, false)
+    found.render(&Source::toml("x.toml", text).into(), false)
 }
 
 #[test]
@@ -78,8 +78,8 @@ fn the_smallest_file_gets_the_defaults() {
     let upstream = &snapshot.upstreams[0];
     assert_eq!(upstream.endpoints[0].weight, limits::WEIGHT_DEFAULT);
     assert_eq!(upstream.in_flight_max, 0);
-    let Action::Forward(targets) = &snapshot.plans[0].action;
-    assert_eq!(targets[0].upstream, upstream.id);
+    let Action::Forward(targets) = &snapshot.plans[0].action else { panic!("forwarded") };
+    assert_eq!(targets.all()[0].upstream, upstream.id);
 }
 
 #[test]
@@ -259,7 +259,11 @@ fn broken_upstreams_and_routes() -> Vec<Broken> {
             (3, 1),
             &["`path` and `prefix` exclude each other"],
         ),
-        (route("id = \"r\"\nupstream = \"u\""), (1, 1), &["key `path` or `prefix` is missing"]),
+        (
+            route("id = \"r\"\nupstream = \"u\""),
+            (1, 1),
+            &["key `path`, `prefix` or `regex` is missing"],
+        ),
         (route("path = \"/\"\nupstream = \"u\""), (1, 1), &["key `id` is missing"]),
         (
             route("id = \"r\"\npath = \"/\"\nupstream = \"u\"\npath_policy = { nul = \"no\" }"),

@@ -15,7 +15,7 @@ const REFERENCE: &str = include_str!("../docs/configuration.md");
 
 /// Every key that is asked for while the full file is read.
 fn keys() -> BTreeSet<String> {
-    let mut decoder = Decoder::default();
+    let mut decoder = Decoder::recording();
     let tree = Node::parse_toml(FULL, &mut decoder.found).expect("full.toml is valid");
     Config::decode(&tree, &mut decoder);
     let full = |(section, key): &(&str, &str)| match *section {

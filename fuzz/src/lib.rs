@@ -7,9 +7,12 @@
 
 pub mod access_log;
 pub mod chunked;
+#[allow(dead_code, reason = "tests that include this file use a part of it")]
+pub mod config;
 pub mod connection;
 pub mod framing;
 pub mod head;
+pub mod routes;
 pub mod target;
 
 #[path = "../../tests/reference/mod.rs"]
@@ -22,9 +25,12 @@ pub mod sim;
 pub use access_log::access_log;
 pub use chunked::chunked;
 #[allow(unused_imports, reason = "tests that include this file use a part of it")]
+pub use config::config;
+#[allow(unused_imports, reason = "tests that include this file use a part of it")]
 pub use connection::connection;
 pub use framing::framing;
 pub use head::{request_head, response_head};
+pub use routes::routes;
 pub use target::target;
 
 use reference::Stop;

@@ -2,6 +2,7 @@
 
 mod check;
 mod demo;
+mod explain;
 mod reload;
 mod remote;
 mod status;
@@ -46,6 +47,25 @@ enum Verb {
         /// Configuration file
         #[arg(short, long, value_name = "FILE", default_value = DEFAULT_FILE)]
         config: PathBuf,
+    },
+    /// Say which route a request gets, and why: 0 where one takes it, 1 where none does
+    Explain {
+        /// Method
+        method: String,
+        /// URL, or a path
+        url: String,
+        /// A field of the request, 'Name: value'; may be repeated
+        #[arg(short = 'H', long = "header", value_name = "FIELD")]
+        headers: Vec<String>,
+        /// Address of the client [default: 127.0.0.1]
+        #[arg(long, value_name = "IP")]
+        client: Option<std::net::IpAddr>,
+        /// Configuration file
+        #[arg(short, long, value_name = "FILE", default_value = DEFAULT_FILE)]
+        config: PathBuf,
+        /// Print the answer as JSON
+        #[arg(long)]
+        json: bool,
     },
     /// Show what a running proxy does
     Status {
@@ -94,6 +114,10 @@ pub fn main() -> ExitCode {
             control::run(Options { source: Source::File(config), banner: None })
         }
         Verb::Check { config } => check::run(config),
+        Verb::Explain { method, url, headers, client, config, json } => {
+            let question = explain::Question { method, url, headers, client };
+            explain::run(question, config, json)
+        }
         Verb::Status { config, admin, json } => status::run(config, admin, json),
         Verb::Reload { config, admin } => reload::run(config, admin),
         Verb::Demo => demo::run(),

@@ -11,8 +11,17 @@ use crate::limits::NAME_BYTES_MAX;
 pub struct Decoder {
     /// What is wrong.
     pub found: Diagnostics,
-    /// Every key that was asked for, with its section: what the reference must describe.
+    /// Every key that was asked for, with its section, where that is recorded: what the reference
+    /// must describe.
     pub keys: BTreeSet<(&'static str, &'static str)>,
+    recording: bool,
+}
+
+impl Decoder {
+    /// One that records the keys. Others do not: with many routes it would take a third of the time.
+    pub fn recording() -> Decoder {
+        Decoder { recording: true, ..Decoder::default() }
+    }
 }
 
 /// A type that is read from a table.
@@ -45,7 +54,8 @@ impl<'t, 'd> Fields<'t, 'd> {
             }));
             return None;
         };
-        Some(Fields { section, span: &node.span, entries, decoder, asked: Vec::new() })
+        let asked = Vec::with_capacity(KEYS_USUAL);
+        Some(Fields { section, span: &node.span, entries, decoder, asked })
     }
 
     /// The value of `key`, if it is there and right.
@@ -82,28 +92,38 @@ impl<'t, 'd> Fields<'t, 'd> {
         second: &'static str,
         read: impl FnOnce(&'static str, &'t Node, &mut Decoder) -> Option<T>,
     ) -> Option<T> {
-        let (key, entry) = match (self.ask(first), self.ask(second)) {
-            (Some(entry), None) => (first, entry),
-            (None, Some(entry)) => (second, entry),
-            (Some(one), Some(two)) => {
+        self.one_of(&[first, second], read)
+    }
+
+    /// Which of some keys is given, with its value: exactly one must be.
+    pub fn one_of<T>(
+        &mut self,
+        keys: &[&'static str],
+        read: impl FnOnce(&'static str, &'t Node, &mut Decoder) -> Option<T>,
+    ) -> Option<T> {
+        let given: Vec<(&'static str, &'t Entry)> =
+            keys.iter().filter_map(|key| Some((*key, self.ask(key)?))).collect();
+        match given.as_slice() {
+            [(key, entry)] => read(key, &entry.value, self.decoder),
+            [] => {
+                let all = alternatives(keys);
+                let message = format!("key {all} is missing");
+                let neither = Diagnostic::error(self.span.clone(), message)
+                    .label(format!("needs {all}"))
+                    .remedy("give exactly one of them");
+                self.decoder.found.push(neither);
+                None
+            }
+            [(first, one), (second, two), ..] => {
                 let message = format!("`{first}` and `{second}` exclude each other");
                 let both = Diagnostic::error(two.key_span.clone(), message)
                     .label("the second")
                     .other(one.key_span.clone(), "the first")
                     .remedy("keep one of them");
                 self.decoder.found.push(both);
-                return None;
+                None
             }
-            (None, None) => {
-                let message = format!("key `{first}` or `{second}` is missing");
-                let neither = Diagnostic::error(self.span.clone(), message)
-                    .label(format!("needs `{first}` or `{second}`"))
-                    .remedy("give exactly one of them");
-                self.decoder.found.push(neither);
-                return None;
-            }
-        };
-        read(key, &entry.value, self.decoder)
+        }
     }
 
     /// Adds something that is wrong with the table as a whole; it is given the table's place.
@@ -129,7 +149,9 @@ impl<'t, 'd> Fields<'t, 'd> {
     fn ask(&mut self, key: &'static str) -> Option<&'t Entry> {
         if !self.asked.contains(&key) {
             self.asked.push(key);
-            self.decoder.keys.insert((self.section, key));
+            if self.decoder.recording {
+                self.decoder.keys.insert((self.section, key));
+            }
         }
         self.entries.iter().find(|entry| &*entry.key == key)
     }
@@ -153,6 +175,15 @@ pub fn named<'a>(node: &'a Node, decoder: &mut Decoder) -> Vec<(Spanned<Box<str>
     }
     let name = |entry: &'a Entry| Spanned::new(entry.key.clone(), &entry.key_span);
     entries.iter().map(|entry| (name(entry), &entry.value)).collect()
+}
+
+/// "`a`, `b` or `c`"
+fn alternatives(keys: &[&str]) -> String {
+    let quoted: Vec<String> = keys.iter().map(|key| format!("`{key}`")).collect();
+    match quoted.split_last() {
+        Some((last, rest)) if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
+        _ => quoted.concat(),
+    }
 }
 
 /// "expected X, found Y"
@@ -191,6 +222,9 @@ fn distance(one: &str, other: &str) -> usize {
     }
     row[other.len()]
 }
+
+/// Keys of a table: room for so many is made at once.
+const KEYS_USUAL: usize = 16;
 
 /// Words listed in a remedy.
 const HINTS_MAX: usize = 12;

@@ -8,10 +8,7 @@ use super::{Downstream, Exchange};
 use crate::context::{ClientFacts, RequestContext, RequestId};
 use crate::error::ErrorKind;
 use crate::http::forwarding::origin_of;
-use crate::http::uri::{
-    PathFacts, Target, TargetForm, hides_dot_segments, normalise_path, parse_target, valid_host,
-};
-use crate::http::{BodyFraming, Forwarding, Known, RequestHead, Span, Version};
+use crate::http::{BodyFraming, Forwarding, Known, RequestHead, Version};
 use crate::http1::body::Body;
 use crate::http1::encode::{names_connection_option, upgrade_protocols};
 use crate::http1::framing::{keep_alive_request, request_framing};
@@ -27,8 +24,8 @@ pub(super) fn admit(exchange: &mut Exchange, place: &Place<'_>) -> Result<(), Er
     context.request_id = request_id(&context.request, place.down, place.core);
     context.client = client_facts(&context.request, place);
     read_facts(context)?;
-    let path = read_target(context)?;
-    check_host(context)?;
+    let path = context.read_target()?;
+    context.check_host()?;
     let snapshot = place.core.snapshot();
     let route = snapshot.routes.find(context).ok_or(ErrorKind::RouteMissing)?;
     let index = route.index;
@@ -87,58 +84,6 @@ fn read_facts(context: &mut RequestContext) -> Result<(), ErrorKind> {
         && names_connection_option(request, b"upgrade");
     facts.upgrade = if asks { upgrade_protocols(request) } else { None };
     Ok(())
-}
-
-fn read_target(context: &mut RequestContext) -> Result<PathFacts, ErrorKind> {
-    let request = &context.request;
-    let bytes = request.bytes.filled();
-    let span = request.target;
-    let Target { form, authority, path, query } =
-        parse_target(request.method.of(bytes), span.of(bytes))?;
-    let base = bytes.as_ptr() as usize;
-    // The parts of an absolute target without a path point to no byte of the head.
-    let locate = |part: &[u8]| match (part.as_ptr() as usize).checked_sub(base) {
-        Some(start) if start + part.len() <= bytes.len() => {
-            Some(Span::new(start, start + part.len()))
-        }
-        _ => None,
-    };
-    let facts = normalise_path(path, &mut context.target.normalised)?;
-    let normal = if facts.changed { &context.target.normalised } else { path };
-    if (facts.encoded_slash || facts.backslash || facts.dot_dot_semicolon)
-        && hides_dot_segments(path, normal)
-    {
-        return Err(ErrorKind::PathRefused);
-    }
-    let target = &mut context.target;
-    target.asterisk = form == TargetForm::Asterisk;
-    target.authority = authority.and_then(locate);
-    target.query = query.and_then(locate);
-    target.changed = facts.changed;
-    match locate(path) {
-        Some(span) => target.path = span,
-        None => {
-            target.normalised.clear();
-            target.normalised.extend_from_slice(path);
-            target.changed = true;
-        }
-    }
-    Ok(facts)
-}
-
-/// RFC 9112 section 3.2: exactly one valid Host in HTTP/1.1, at most one in HTTP/1.0.
-fn check_host(context: &RequestContext) -> Result<(), ErrorKind> {
-    let request = &context.request;
-    let mut hosts = request.values(Known::Host);
-    let (first, second) = (hosts.next(), hosts.next());
-    let missing = first.is_none() && request.version == Version::Http11;
-    if missing || second.is_some() || first.is_some_and(|host| !valid_host(host)) {
-        return Err(ErrorKind::HostInvalid);
-    }
-    match context.target.authority {
-        Some(authority) if !valid_host(request.text(authority)) => Err(ErrorKind::HostInvalid),
-        _ => Ok(()),
-    }
 }
 
 /// Looks at the body bytes that came with the head, so that a malformed beginning reaches no origin.

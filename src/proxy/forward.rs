@@ -8,6 +8,7 @@ use super::answer;
 use super::duplex;
 use super::exchange::{Exchange, Matched};
 use super::filters::left_ms;
+use super::target;
 use super::tunnel;
 use super::{Downstream, Next};
 use crate::base::buffer::Buf;
@@ -85,7 +86,7 @@ pub(super) async fn forward(exchange: &mut Exchange, place: &Place<'_>) -> Resul
     let _permit = upstream.admit()?;
     let _in_flight = place.core.series.upstream_in_flight(upstream.id.0);
     let total = total_timer(exchange, place);
-    let mut endpoint = upstream.pick()?;
+    let mut endpoint = target::pick(exchange, place, &upstream, None)?;
     let mut pooled = true;
     for left in (0..TRIES_MAX).rev() {
         exchange.matched.endpoint = Some(endpoint.clone());
@@ -105,7 +106,8 @@ pub(super) async fn forward(exchange: &mut Exchange, place: &Place<'_>) -> Resul
                 place.core.series.endpoint(endpoint.id.0, |it| it.retries.increment());
                 // One that cannot be reached is not tried again: another one is, if there is one.
                 if failed.kind.retry() == Retry::Unsent {
-                    endpoint = upstream.pick_other(endpoint.id).ok_or(failed.kind)?;
+                    let other = target::pick(exchange, place, &upstream, Some(endpoint.id));
+                    endpoint = other.map_err(|_| failed.kind)?;
                 }
                 place.core.counters.retries.increment();
                 exchange.context.timing.retries += 1;
@@ -255,8 +257,8 @@ fn encode(out: &mut Buf, job: &Job<'_>) {
     let authority = context.target.authority.map(|authority| authority.of(bytes));
     let host_named = context.host();
     let host = match authority {
+        _ if !context.target.host_rewritten.is_empty() => Some(&*context.target.host_rewritten),
         Some(authority) => Some(authority),
-        None if !context.target.host_rewritten.is_empty() => Some(&*context.target.host_rewritten),
         None if host_named.is_none() => Some(job.lease.endpoint().plan.host().as_bytes()),
         None => None,
     };

@@ -4,15 +4,17 @@
 //! `state`.
 
 pub mod compile;
+pub mod explain;
 pub mod ids;
 pub mod load;
 
 mod filters;
+mod rivals;
 mod routes;
 
-pub use compile::compile;
+pub use compile::{compile, compile_tree};
 pub use ids::{Ids, ListenerId};
-pub use load::{Loaded, Rejected, load, load_text};
+pub use load::{Loaded, Rejected, effective, load, load_source, load_text};
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
