@@ -118,7 +118,7 @@ pub const POOL_IDLE_MAX: usize = 65_535;
 pub const POOL_PEEKS_PER_SWEEP: usize = 64;
 /// Times that one request is tried, the first included: again only where nothing was sent, or on a
 /// stale connection where it can be replayed.
-pub const TRIES_MAX: usize = 3;
+pub const TRIES_MAX: u8 = 3;
 /// Weight of an endpoint.
 pub const WEIGHT_MAX: u32 = 65_535;
 /// Weight of an endpoint that gives none.

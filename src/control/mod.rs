@@ -146,20 +146,22 @@ impl Launch {
         let mut supervisor =
             Supervisor::new(current, names, helpers, bound.addresses, view, banner);
         resolve_first(&mut supervisor, &mut events).await;
-        let mut registry = series.lock().unwrap_or_else(PoisonError::into_inner);
-        let start = Start {
-            spawn: self.spawn,
-            snapshot: &snapshot,
-            cores: &cores,
-            opened: bound.opened,
-            connections_max,
-            addresses: supervisor.names.take_changed().map(Arc::new),
-            logs,
-            series: &mut registry,
-            reports: &reports,
+        // In a block of its own, because the lock must not be held while it supervises.
+        let fleet = {
+            let mut registry = series.lock().unwrap_or_else(PoisonError::into_inner);
+            Fleet::start(Start {
+                spawn: self.spawn,
+                snapshot: &snapshot,
+                cores: &cores,
+                opened: bound.opened,
+                connections_max,
+                addresses: supervisor.names.take_changed().map(Arc::new),
+                logs,
+                series: &mut registry,
+                reports: &reports,
+            })
         };
-        let fleet = Fleet::start(start).map_err(cannot("a worker cannot start"))?;
-        drop(registry);
+        let fleet = fleet.map_err(cannot("a worker cannot start"))?;
         drop(snapshot);
         supervisor.series = series.clone();
         supervisor.access_log = Some(writer);
