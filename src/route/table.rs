@@ -120,11 +120,8 @@ impl Candidates {
     }
 }
 
-/// What a walk shows on its way: tier and candidates. It ends where something is returned. Generic,
-/// because a call through a pointer is a tenth of a look-up.
-pub(super) trait Visit: FnMut(u32, Candidates) -> Option<u32> {}
-
-impl<V: FnMut(u32, Candidates) -> Option<u32>> Visit for V {}
+/// What a walk shows on its way: tier and candidates. It ends where something is returned.
+type Visit<'v> = &'v mut dyn FnMut(u32, Candidates) -> Option<u32>;
 
 impl RouteTable {
     /// The route of a request; none is 404 (R1).
@@ -172,7 +169,7 @@ impl RouteTable {
 
     /// Visits all routes whose host and path take a request, in the order of the look-up.
     #[inline]
-    pub(super) fn walk(&self, context: &RequestContext, visit: &mut impl Visit) -> Option<u32> {
+    pub(super) fn walk(&self, context: &RequestContext, visit: Visit<'_>) -> Option<u32> {
         let path = context.path();
         if !(self.names.is_empty() && self.wildcards.is_empty())
             && let Some(host) = context.host().and_then(HostText::of)
@@ -186,7 +183,7 @@ impl RouteTable {
     }
 
     /// The host itself, then wildcards, the longest first.
-    fn walk_hosts(&self, host: &[u8], path: &[u8], visit: &mut impl Visit) -> Option<u32> {
+    fn walk_hosts(&self, host: &[u8], path: &[u8], visit: Visit<'_>) -> Option<u32> {
         if let Some(tier) = self.names.get(host) {
             let found = self.walk_tier(*tier, path, visit);
             if found.is_some() {
@@ -214,7 +211,7 @@ impl RouteTable {
 
     /// Exact path, tree, expressions.
     #[inline]
-    fn walk_tier(&self, number: u32, path: &[u8], visit: &mut impl Visit) -> Option<u32> {
+    fn walk_tier(&self, number: u32, path: &[u8], visit: Visit<'_>) -> Option<u32> {
         if let Some(candidates) = self.value(&self.exact, number, path) {
             let found = visit(number, candidates);
             if found.is_some() {
@@ -249,7 +246,7 @@ impl RouteTable {
         tier: u32,
         number: u32,
         rest: Option<&[u8]>,
-        visit: &mut impl Visit,
+        visit: Visit<'_>,
     ) -> Option<u32> {
         let node = &self.nodes[number as usize];
         let mut found = None;
