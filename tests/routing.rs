@@ -48,7 +48,7 @@ fn said(routes: &[(&str, &str)]) -> String {
 }
 
 fn render(found: &ringway::config::Diagnostics, text: &str) -> String {
-    found.render(&Source { name: "x.toml".into(), text: text.into() }, false)
+    found.render(&Source::toml("x.toml", text).into(), false)
 }
 
 fn context(line: &str, host: &str, fields: &str) -> RequestContext {
@@ -517,6 +517,6 @@ fn explain_has_its_exit_codes() {
 fn a_broken_pattern_is_explained() {
     let text = include_str!("broken/bad-pattern.toml");
     let errors = compile(text, &mut Ids::default(), 1).expect_err("refused");
-    let source = Source { name: "bad-pattern.toml".into(), text: text.into() };
+    let source = Source::toml("bad-pattern.toml", text).into();
     assert_eq!(errors.render(&source, false), include_str!("broken/bad-pattern.txt"));
 }

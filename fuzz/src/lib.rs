@@ -5,7 +5,10 @@
 //! byte by byte), with the reference parser in tests/reference, or with another parser where both
 //! accept.
 
+pub mod access_log;
 pub mod chunked;
+#[allow(dead_code, reason = "tests that include this file use a part of it")]
+pub mod config;
 pub mod connection;
 pub mod framing;
 pub mod head;
@@ -18,7 +21,11 @@ pub mod reference;
 #[path = "../../tests/sim/mod.rs"]
 pub mod sim;
 
+#[allow(unused_imports, reason = "tests that include this file use a part of it")]
+pub use access_log::access_log;
 pub use chunked::chunked;
+#[allow(unused_imports, reason = "tests that include this file use a part of it")]
+pub use config::config;
 #[allow(unused_imports, reason = "tests that include this file use a part of it")]
 pub use connection::connection;
 pub use framing::framing;

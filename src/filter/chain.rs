@@ -58,6 +58,11 @@ impl FilterChain {
         }
     }
 
+    /// Its filters, some of them more than once.
+    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.request.iter().chain(&self.response).chain(&self.log)
+    }
+
     /// Whether there are none: then nothing of it costs anything (C16).
     #[inline]
     pub fn is_empty(&self) -> bool {

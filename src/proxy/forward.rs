@@ -20,8 +20,9 @@ use crate::http1::encode::{RequestEdit, encode_request};
 use crate::io::wait::Timer;
 use crate::io::{Shutdown, Stream, Wait};
 use crate::limits::TRIES_MAX;
+use crate::observe::series::EndpointSeries;
 use crate::snapshot::ListenerPlan;
-use crate::state::{Core, Pinned};
+use crate::state::Core;
 use crate::upstream::connect::{acquire, connect};
 use crate::upstream::{Endpoint, Lease, Settings};
 
@@ -29,19 +30,18 @@ use crate::upstream::{Endpoint, Lease, Settings};
 pub(super) struct Place<'a> {
     pub down: &'a Downstream,
     pub core: &'a Rc<Core>,
-    pub snapshot: Rc<Pinned>,
 }
 
 impl<'a> Place<'a> {
     /// Where a request of this connection is; it counts as in flight as long as the value lives.
     pub fn enter(down: &'a Downstream, core: &'a Rc<Core>) -> Place<'a> {
         core.counters.in_flight.increment();
-        Place { down, core, snapshot: core.snapshot() }
+        Place { down, core }
     }
 
     /// The listener that the connection came by.
     pub fn listener(&self) -> &ListenerPlan {
-        &self.snapshot.listeners[self.down.listener]
+        self.down.listener()
     }
 }
 
@@ -84,6 +84,7 @@ impl<'a> std::ops::Deref for Job<'a> {
 pub(super) async fn forward(exchange: &mut Exchange, place: &Place<'_>) -> Result<Next, ErrorKind> {
     let upstream = exchange.matched.upstream.clone().ok_or(ErrorKind::NoEndpoint)?;
     let _permit = upstream.admit()?;
+    let _in_flight = place.core.series.upstream_in_flight(upstream.id.0);
     let total = total_timer(exchange, place);
     let mut endpoint = target::pick(exchange, place, &upstream, None)?;
     let mut pooled = true;
@@ -96,9 +97,13 @@ pub(super) async fn forward(exchange: &mut Exchange, place: &Place<'_>) -> Resul
             // After a stale connection its neighbours are no better: a new one.
             pooled,
         };
-        match attempt.run(exchange).await {
+        let in_flight = place.core.series.endpoint_in_flight(endpoint.id.0);
+        let ran = attempt.run(exchange).await;
+        drop(in_flight);
+        match ran {
             Err(_) if has_expired(total.as_ref()) => return Err(ErrorKind::TotalTimeout),
             Err(failed) if left > 0 && failed.allows_retry(exchange) => {
+                place.core.series.endpoint(endpoint.id.0, |it| it.retries.increment());
                 // One that cannot be reached is not tried again: another one is, if there is one.
                 if failed.kind.retry() == Retry::Unsent {
                     let other = target::pick(exchange, place, &upstream, Some(endpoint.id));
@@ -157,10 +162,17 @@ impl Attempt<'_> {
     async fn run(&self, exchange: &mut Exchange) -> Result<Next, Failed> {
         let replayable = exchange.replayable();
         let mut attached = Attached { lease: None, down: self.place.down, total: self.total };
-        exchange.context.timing.upstream_started = Some(Instant::now());
+        // A first try begins with the request, as far as microseconds go.
+        if exchange.matched.passed > 0 || exchange.context.timing.retries > 0 {
+            exchange.context.timing.upstream_started = Some(Instant::now());
+        }
         match self.connection(exchange).await {
             Ok(lease) => attached.attach(lease),
-            Err(kind) => return Err(Failed { kind, stale: false }),
+            Err(kind) => {
+                let failed = |it: &EndpointSeries| it.connect_failures.increment();
+                self.place.core.series.endpoint(self.endpoint.id.0, failed);
+                return Err(Failed { kind, stale: false });
+            }
         }
         // It passed while nothing was connected that it could have acted on.
         if has_expired(self.total) {
