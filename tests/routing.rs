@@ -296,6 +296,8 @@ fn what_is_wrong_with_a_route_is_said() {
         (when("{ header = \"a\", matches = \"(\" }"), &["not a regular expression"]),
         (when("{ hash = \"cookie\", slots = [0, 1] }"), &["is no value of a request"]),
         (when("{ hash = \"client\" }"), &["key `slots` is missing"]),
+        (when("{ hash = \"path:id\", slots = [0, 1] }"), &["`path:id` depends on the route"]),
+        (prefix("hosts = [\"*.[::1]\"]"), &["is not a host"]),
         (when("{ hash = \"client\", slots = [5, 5] }"), &["no slot is in [5, 5]", "[5, 6]"]),
         (when("{ hash = \"client\", slots = [0, 10001] }"), &["10001 is out of bounds"]),
         (prefix("upstream = \"uu\""), &["there is no upstream `uu`", "`u`"]),
