@@ -185,6 +185,38 @@ pub const FILTERS_PER_ROUTE_MAX: usize = 64;
 pub const IP_LIST_MAX: usize = 65_536;
 /// Conditions in one `when`.
 pub const CONDITIONS_MAX: usize = 32;
+/// Bytes of a regular expression.
+pub const PATTERN_BYTES_MAX: usize = 4_096;
+/// Bytes of the automaton that a regular expression becomes: it is shared by all workers.
+pub const PATTERN_TABLE_BYTES_MAX: usize = 1024 * 1024;
+/// Routes with a regular expression: a request may be tried against all of them.
+pub const ROUTE_PATTERNS_MAX: usize = 1_024;
+/// Segments of a route's prefix, or of a path with parameters: how deep a look-up may go.
+pub const ROUTE_SEGMENTS_MAX: usize = 64;
+/// Bytes of a route's path: a longer one fits no request line that a listener takes by default.
+pub const ROUTE_PATH_BYTES_MAX: usize = URI_BYTES_DEFAULT;
+/// Hosts of one route.
+pub const ROUTE_HOSTS_MAX: usize = 256;
+/// Bytes of a host name (RFC 1035 section 2.3.4), without the dot at its end.
+pub const HOST_BYTES_MAX: usize = 253;
+/// Upstreams among which one route chooses.
+pub const TARGETS_MAX: usize = 64;
+/// Slots that a hash of a value falls into: one is a hundredth of a percent.
+pub const SLOTS: u16 = 10_000;
+/// Largest `priority`.
+pub const PRIORITY_MAX: usize = 1_000_000;
+/// `priority` of a route that gives none.
+pub const PRIORITY_DEFAULT: u32 = 100;
+/// Values that a condition may list.
+pub const CONDITION_VALUES_MAX: usize = 1_024;
+/// Bytes of a text with variables.
+pub const TEMPLATE_BYTES_MAX: usize = 4_096;
+/// Variables in one text.
+pub const TEMPLATE_VARIABLES_MAX: usize = 64;
+/// Bytes of the body that a route answers with.
+pub const RESPOND_BODY_BYTES_MAX: usize = 64 * 1024;
+/// Routes that nearly matched and are named when a request is explained.
+pub const NEAR_MISSES_MAX: usize = 8;
 /// Time that a filter may wait for something outside, where it does not say.
 pub const FILTER_TIMEOUT_MS: u64 = 2_000;
 /// Segments that a route may hide from its upstream.

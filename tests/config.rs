@@ -82,8 +82,8 @@ fn the_smallest_file_gets_the_defaults() {
     let upstream = &snapshot.upstreams[0];
     assert_eq!(upstream.endpoints[0].weight, limits::WEIGHT_DEFAULT);
     assert_eq!(upstream.in_flight_max, 0);
-    let Action::Forward(targets) = &snapshot.plans[0].action;
-    assert_eq!(targets[0].upstream, upstream.id);
+    let Action::Forward(targets) = &snapshot.plans[0].action else { panic!("it forwards") };
+    assert_eq!(targets.all()[0].upstream, upstream.id);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod check;
 mod demo;
+mod explain;
 mod status;
 mod version;
 
@@ -45,6 +46,25 @@ enum Verb {
         #[arg(short, long, value_name = "FILE", default_value = DEFAULT_FILE)]
         config: PathBuf,
     },
+    /// Say which route a request gets, and why: 0 where one takes it, 1 where none does
+    Explain {
+        /// Method
+        method: String,
+        /// URL, or a path
+        url: String,
+        /// A field of the request, 'Name: value'; may be repeated
+        #[arg(short = 'H', long = "header", value_name = "FIELD")]
+        headers: Vec<String>,
+        /// Address of the client [default: 127.0.0.1]
+        #[arg(long, value_name = "IP")]
+        client: Option<std::net::IpAddr>,
+        /// Configuration file
+        #[arg(short, long, value_name = "FILE", default_value = DEFAULT_FILE)]
+        config: PathBuf,
+        /// Print the answer as JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Show what a running proxy does
     Status {
         /// Take the admin address from this configuration file
@@ -83,6 +103,10 @@ pub fn main() -> ExitCode {
             control::run(Options { source: Source::File(config), banner: None })
         }
         Verb::Check { config } => check::run(config),
+        Verb::Explain { method, url, headers, client, config, json } => {
+            let question = explain::Question { method, url, headers, client };
+            explain::run(question, config, json)
+        }
         Verb::Status { config, admin, json } => status::run(config, admin, json),
         Verb::Demo => demo::run(),
         Verb::Version => version::run(),

@@ -82,28 +82,38 @@ impl<'t, 'd> Fields<'t, 'd> {
         second: &'static str,
         read: impl FnOnce(&'static str, &'t Node, &mut Decoder) -> Option<T>,
     ) -> Option<T> {
-        let (key, entry) = match (self.ask(first), self.ask(second)) {
-            (Some(entry), None) => (first, entry),
-            (None, Some(entry)) => (second, entry),
-            (Some(one), Some(two)) => {
+        self.one_of(&[first, second], read)
+    }
+
+    /// Which of some keys is given, with its value: exactly one must be.
+    pub fn one_of<T>(
+        &mut self,
+        keys: &[&'static str],
+        read: impl FnOnce(&'static str, &'t Node, &mut Decoder) -> Option<T>,
+    ) -> Option<T> {
+        let given: Vec<(&'static str, &'t Entry)> =
+            keys.iter().filter_map(|key| Some((*key, self.ask(key)?))).collect();
+        match given.as_slice() {
+            [(key, entry)] => read(key, &entry.value, self.decoder),
+            [] => {
+                let all = alternatives(keys);
+                let message = format!("key {all} is missing");
+                let neither = Diagnostic::error(self.span.clone(), message)
+                    .label(format!("needs {all}"))
+                    .remedy("give exactly one of them");
+                self.decoder.found.push(neither);
+                None
+            }
+            [(first, one), (second, two), ..] => {
                 let message = format!("`{first}` and `{second}` exclude each other");
                 let both = Diagnostic::error(two.key_span.clone(), message)
                     .label("the second")
                     .other(one.key_span.clone(), "the first")
                     .remedy("keep one of them");
                 self.decoder.found.push(both);
-                return None;
+                None
             }
-            (None, None) => {
-                let message = format!("key `{first}` or `{second}` is missing");
-                let neither = Diagnostic::error(self.span.clone(), message)
-                    .label(format!("needs `{first}` or `{second}`"))
-                    .remedy("give exactly one of them");
-                self.decoder.found.push(neither);
-                return None;
-            }
-        };
-        read(key, &entry.value, self.decoder)
+        }
     }
 
     /// Adds something that is wrong with the table as a whole; it is given the table's place.
@@ -153,6 +163,15 @@ pub fn named<'a>(node: &'a Node, decoder: &mut Decoder) -> Vec<(Spanned<Box<str>
     }
     let name = |entry: &'a Entry| Spanned::new(entry.key.clone(), &entry.key_span);
     entries.iter().map(|entry| (name(entry), &entry.value)).collect()
+}
+
+/// "`a`, `b` or `c`"
+fn alternatives(keys: &[&str]) -> String {
+    let quoted: Vec<String> = keys.iter().map(|key| format!("`{key}`")).collect();
+    match quoted.split_last() {
+        Some((last, rest)) if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
+        _ => quoted.concat(),
+    }
 }
 
 /// "expected X, found Y"

@@ -1,6 +1,14 @@
 //! The facts of one request, in owned sections: what filters and logs see, never handles.
 
 pub mod condition;
+pub mod pattern;
+pub mod source;
+pub mod target;
+pub mod template;
+
+pub use condition::Condition;
+pub use source::{Matched, Source};
+pub use template::{Scope, Template};
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Instant;

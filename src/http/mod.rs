@@ -3,6 +3,7 @@
 pub mod added;
 pub mod forwarding;
 pub mod head;
+pub mod host;
 pub mod uri;
 
 pub use forwarding::Forwarding;

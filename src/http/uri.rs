@@ -88,7 +88,7 @@ pub fn hides_dot_segments(sent: &[u8], normal: &[u8]) -> bool {
     let mut rest = normal;
     while let [byte, after @ ..] = rest {
         let (byte, after) = match rest {
-            [b'%', high, low, after @ ..] => (decode(*high, *low).unwrap_or(*byte), after),
+            [b'%', high, low, after @ ..] => (decode_digits(*high, *low).unwrap_or(*byte), after),
             _ => (*byte, after),
         };
         decoded.push(if byte == b'\\' { b'/' } else { byte });
@@ -253,7 +253,7 @@ pub fn normalise_path(path: &[u8], out: &mut Vec<u8>) -> Result<PathFacts, Error
             [] => break,
             [b'%', high, low, after @ ..] => {
                 rest = after;
-                let byte = decode(*high, *low).ok_or(ErrorKind::TargetInvalid)?;
+                let byte = decode_digits(*high, *low).ok_or(ErrorKind::TargetInvalid)?;
                 if !is_unreserved(byte) {
                     facts.encoded_slash |= byte == b'/';
                     facts.backslash |= byte == b'\\';
@@ -317,7 +317,8 @@ fn is_plain(path: &[u8]) -> bool {
     })
 }
 
-fn decode(high: u8, low: u8) -> Option<u8> {
+/// The byte that two hexadecimal digits stand for.
+pub fn decode_digits(high: u8, low: u8) -> Option<u8> {
     let digit = |byte: u8| char::from(byte).to_digit(16);
     Some((digit(high)? << 4 | digit(low)?) as u8)
 }

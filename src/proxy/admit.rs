@@ -5,16 +5,14 @@ use std::time::Instant;
 use super::exchange::Terms;
 use super::forward::Place;
 use super::{Downstream, Exchange};
-use crate::context::{ClientFacts, RequestContext, RequestId};
+use crate::context::{ClientFacts, RequestContext, RequestId, SentPath};
 use crate::error::ErrorKind;
 use crate::http::forwarding::origin_of;
-use crate::http::uri::{
-    PathFacts, Target, TargetForm, hides_dot_segments, normalise_path, parse_target, valid_host,
-};
-use crate::http::{BodyFraming, Forwarding, Known, RequestHead, Span, Version};
+use crate::http::{BodyFraming, Forwarding, Known, RequestHead, Version};
 use crate::http1::body::Body;
 use crate::http1::encode::{names_connection_option, upgrade_protocols};
 use crate::http1::framing::{keep_alive_request, request_framing};
+use crate::route::RoutePlan;
 use crate::state::Core;
 
 /// Fills in the facts of a request, finds its route and holds it.
@@ -27,16 +25,35 @@ pub(super) fn admit(exchange: &mut Exchange, place: &Place<'_>) -> Result<(), Er
     context.request_id = request_id(&context.request, place.down, place.core);
     context.client = client_facts(&context.request, place);
     read_facts(context)?;
-    let path = read_target(context)?;
-    check_host(context)?;
+    let path = context.read_target()?;
+    context.check_host()?;
     let snapshot = place.core.snapshot();
     let route = snapshot.routes.find(context).ok_or(ErrorKind::RouteMissing)?;
     let index = route.index;
     exchange.matched.terms = Terms::of(route);
     route.path_policy.admit(&path)?;
-    route.edit_target(context);
+    edit_target(route, context);
     exchange.matched.held.pin(snapshot, index);
     take_in_hand(exchange)
+}
+
+/// Writes down what the upstream is sent for the request's path.
+fn edit_target(route: &RoutePlan, context: &mut RequestContext) {
+    let mut out = std::mem::take(&mut context.target.rewritten);
+    let path = context.path();
+    let base = path.as_ptr() as usize;
+    let sent = route.upstream_path(path, &mut out);
+    let start = (sent.as_ptr() as usize).wrapping_sub(base);
+    context.target.sent = match start.checked_add(sent.len()) {
+        // A part of the path needs no copy.
+        Some(end) if end == path.len() && !sent.is_empty() => SentPath::From(start),
+        _ if sent == b"/" => SentPath::Root,
+        _ => {
+            out = sent.to_vec();
+            SentPath::Rewritten
+        }
+    };
+    context.target.rewritten = out;
 }
 
 /// Who sent it: the peer, or whom believed proxies name.
@@ -87,58 +104,6 @@ fn read_facts(context: &mut RequestContext) -> Result<(), ErrorKind> {
         && names_connection_option(request, b"upgrade");
     facts.upgrade = if asks { upgrade_protocols(request) } else { None };
     Ok(())
-}
-
-fn read_target(context: &mut RequestContext) -> Result<PathFacts, ErrorKind> {
-    let request = &context.request;
-    let bytes = request.bytes.filled();
-    let span = request.target;
-    let Target { form, authority, path, query } =
-        parse_target(request.method.of(bytes), span.of(bytes))?;
-    let base = bytes.as_ptr() as usize;
-    // The parts of an absolute target without a path point to no byte of the head.
-    let locate = |part: &[u8]| match (part.as_ptr() as usize).checked_sub(base) {
-        Some(start) if start + part.len() <= bytes.len() => {
-            Some(Span::new(start, start + part.len()))
-        }
-        _ => None,
-    };
-    let facts = normalise_path(path, &mut context.target.normalised)?;
-    let normal = if facts.changed { &context.target.normalised } else { path };
-    if (facts.encoded_slash || facts.backslash || facts.dot_dot_semicolon)
-        && hides_dot_segments(path, normal)
-    {
-        return Err(ErrorKind::PathRefused);
-    }
-    let target = &mut context.target;
-    target.asterisk = form == TargetForm::Asterisk;
-    target.authority = authority.and_then(locate);
-    target.query = query.and_then(locate);
-    target.changed = facts.changed;
-    match locate(path) {
-        Some(span) => target.path = span,
-        None => {
-            target.normalised.clear();
-            target.normalised.extend_from_slice(path);
-            target.changed = true;
-        }
-    }
-    Ok(facts)
-}
-
-/// RFC 9112 section 3.2: exactly one valid Host in HTTP/1.1, at most one in HTTP/1.0.
-fn check_host(context: &RequestContext) -> Result<(), ErrorKind> {
-    let request = &context.request;
-    let mut hosts = request.values(Known::Host);
-    let (first, second) = (hosts.next(), hosts.next());
-    let missing = first.is_none() && request.version == Version::Http11;
-    if missing || second.is_some() || first.is_some_and(|host| !valid_host(host)) {
-        return Err(ErrorKind::HostInvalid);
-    }
-    match context.target.authority {
-        Some(authority) if !valid_host(request.text(authority)) => Err(ErrorKind::HostInvalid),
-        _ => Ok(()),
-    }
 }
 
 /// Looks at the body bytes that came with the head, so that a malformed beginning reaches no origin.

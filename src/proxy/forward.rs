@@ -84,7 +84,7 @@ pub(super) async fn forward(exchange: &mut Exchange, place: &Place<'_>) -> Resul
     let upstream = exchange.matched.upstream.clone().ok_or(ErrorKind::NoEndpoint)?;
     let _permit = upstream.admit()?;
     let total = total_timer(exchange, place);
-    let mut endpoint = upstream.pick()?;
+    let mut endpoint = upstream.pick(None)?;
     let mut pooled = true;
     for left in (0..TRIES_MAX).rev() {
         exchange.matched.endpoint = Some(endpoint.clone());
@@ -100,7 +100,7 @@ pub(super) async fn forward(exchange: &mut Exchange, place: &Place<'_>) -> Resul
             Err(failed) if left > 0 && failed.allows_retry(exchange) => {
                 // One that cannot be reached is not tried again: another one is, if there is one.
                 if failed.kind.retry() == Retry::Unsent {
-                    endpoint = upstream.pick_other(endpoint.id).ok_or(failed.kind)?;
+                    endpoint = upstream.pick_other(endpoint.id, None).ok_or(failed.kind)?;
                 }
                 place.core.counters.retries.increment();
                 exchange.context.timing.retries += 1;

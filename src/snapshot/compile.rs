@@ -4,12 +4,14 @@ use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::{AdminPlan, DriverChoice, Ids, ListenerPlan, RuntimePlan, Snapshot, filters, routes};
+use super::{
+    AdminPlan, DriverChoice, Ids, ListenerPlan, RuntimePlan, Snapshot, filters, rivals, routes,
+};
 use crate::config::decode::Decoder;
 use crate::config::diagnostic::Span;
 use crate::config::read::Address;
 use crate::config::tree::Node;
-use crate::config::written::{self, Admin, Config, Driver};
+use crate::config::written::{self, Admin, Config, Driver, Route};
 use crate::config::{Diagnostic, Diagnostics};
 use crate::filter::FilterChain;
 use crate::http::HeadLimits;
@@ -33,18 +35,22 @@ pub fn compile(
     let chains = (config.routes.iter())
         .map(|route| filters.chain(&route.id.value, &route.filters, ids, &mut decoder))
         .collect();
+    let rules: Vec<_> =
+        config.routes.iter().map(|route| (route, routes::rule(route, &mut decoder))).collect();
     let mut found = decoder.found;
     check_addresses(&config, &mut found);
     config.listeners.iter().for_each(|listener| check_head(listener, &mut found));
     config.upstreams.iter().for_each(|upstream| check_endpoints(upstream, &mut found));
-    routes::check(&config, &mut found);
+    let whole: Vec<_> = rules.iter().filter_map(|(r, rule)| Some((*r, rule.as_ref()?))).collect();
+    rivals::check(&config, &whole, &mut found);
     if !found.is_empty() {
         return Err(found);
     }
     ids.kept.prune();
     let mut warnings = unused_upstreams(&config);
+    rivals::warnings(&whole, &mut warnings);
     filters.warn_unused(&mut warnings);
-    Ok((snapshot(&config, chains, ids, version), warnings))
+    Ok((snapshot(&config, rules, chains, ids, version), warnings))
 }
 
 /// Two sockets cannot listen on one address.
@@ -113,7 +119,8 @@ fn check_endpoints(upstream: &written::Upstream, found: &mut Diagnostics) {
 
 fn unused_upstreams(config: &Config<'_>) -> Diagnostics {
     let mut warnings = Diagnostics::default();
-    let used: HashSet<&str> = config.routes.iter().map(|route| &*route.upstream.value).collect();
+    let used: HashSet<&str> =
+        config.routes.iter().flat_map(Route::upstreams).map(|name| &*name.value).collect();
     for upstream in config.upstreams.iter().filter(|u| !used.contains(&*u.name.value)) {
         let message = format!("upstream `{}` is used by no route", upstream.name.value);
         warnings.push(
@@ -128,6 +135,7 @@ fn unused_upstreams(config: &Config<'_>) -> Diagnostics {
 /// Everything has been checked: this cannot fail.
 fn snapshot(
     config: &Config<'_>,
+    rules: Vec<(&Route<'_>, Option<routes::Rule>)>,
     chains: Vec<Arc<FilterChain>>,
     ids: &mut Ids,
     version: u64,
@@ -137,9 +145,10 @@ fn snapshot(
         config.upstreams.iter().map(|written| Arc::new(upstream(written, ids))).collect();
     let by_name: HashMap<&str, UpstreamId> =
         upstreams.iter().map(|upstream| (&*upstream.name, upstream.id)).collect();
-    let plans: Vec<Arc<RoutePlan>> = (config.routes.iter().enumerate())
-        .map(|(index, written)| {
-            Arc::new(routes::plan(written, index, by_name[&*written.upstream.value], ids))
+    let rules = rules.into_iter().filter_map(|(written, rule)| Some((written, rule?)));
+    let plans: Vec<Arc<RoutePlan>> = (rules.enumerate())
+        .map(|(index, (written, rule))| {
+            Arc::new(routes::plan(written, rule, index, &by_name, ids))
         })
         .collect();
     let routes = RouteTable::new(plans.iter().cloned());

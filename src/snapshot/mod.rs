@@ -4,10 +4,12 @@
 //! `state`.
 
 pub mod compile;
+pub mod explain;
 pub mod ids;
 pub mod load;
 
 mod filters;
+mod rivals;
 mod routes;
 
 pub use compile::compile;

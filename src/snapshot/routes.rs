@@ -1,86 +1,295 @@
 //! Routes: what is wrong with them, and their plans.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use super::Ids;
-use crate::config::decode::hint;
-use crate::config::diagnostic::Span;
-use crate::config::written::{self, Config, Matcher, Treatment};
+use crate::config::decode::{Decoder, hint};
+use crate::config::read::string;
+use crate::config::tree::{Node, Spanned};
+use crate::config::written::route::not_in_normal_form;
+use crate::config::written::{self, Treatment};
 use crate::config::{Diagnostic, Diagnostics};
-use crate::http::uri::{Allow, Deny};
-use crate::route::{self, Action, PathPolicy, RoutePlan, Target};
+use crate::context::condition::pattern;
+use crate::context::pattern::Pattern;
+use crate::context::template::Availability;
+use crate::context::{Condition, Template};
+use crate::http::host::HostText;
+use crate::http::uri::{Allow, Deny, valid_host};
+use crate::limits::*;
+use crate::route::{
+    Action, Extra, Host, Matcher, PathPolicy, Redirect, Respond, Rewrite, RoutePlan, Target,
+    Targets,
+};
 use crate::upstream::UpstreamId;
 
-/// Ids and matchers differ (R3), and upstreams exist.
-pub(super) fn check(config: &Config<'_>, found: &mut Diagnostics) {
-    let upstreams: HashSet<&str> = config.upstream_names.iter().map(|name| &**name).collect();
-    let mut ids: HashMap<&str, Span> = HashMap::new();
-    let mut matchers: HashMap<route::Matcher, &written::Route> = HashMap::new();
-    for route in &config.routes {
-        let id = &*route.id.value;
-        if let Some(first) = ids.insert(id, route.id.span()) {
-            found.push(
-                Diagnostic::error(route.id.span(), format!("two routes have the id `{id}`"))
-                    .label("the second")
-                    .other(first, "the first")
-                    .remedy("give each route an id of its own"),
-            );
+/// A route whose own values are right; what it has to do with others is not looked at.
+pub(super) struct Rule {
+    pub(super) matcher: Matcher,
+    pub(super) hosts: Vec<Host>,
+    pub(super) conditions: Vec<Condition>,
+    rewrite: Option<Rewrite>,
+    host_rewrite: Option<Template>,
+    redirect: Option<Redirect>,
+}
+
+/// Compiles what a route says of itself.
+pub(super) fn rule(written: &written::Route<'_>, decoder: &mut Decoder) -> Option<Rule> {
+    let matcher = matcher(written, decoder);
+    let hosts: Vec<_> = written.hosts.iter().map(|text| host(text, &mut decoder.found)).collect();
+    let conditions = match written.when {
+        Some(node) => Condition::decode_all(node, decoder),
+        None => Some(Vec::new()),
+    };
+    let host_rewrite = match written.host_rewrite {
+        Some(node) => host_rewrite(node, decoder).map(Some),
+        None => Some(None),
+    };
+    let redirect = match &written.action {
+        written::Action::Redirect(redirect) => self::redirect(redirect, decoder).map(Some),
+        _ => Some(None),
+    };
+    check_upstream_keys(written, &mut decoder.found);
+    let matcher = matcher?;
+    let rewrite = match written.rewrite {
+        Some(node) => rewrite(node, written, &matcher, decoder).map(Some),
+        None => Some(None),
+    };
+    if let (Some(redirect), written::Action::Redirect(written)) = (&redirect, &written.action) {
+        let template = redirect.as_ref().map(Redirect::to);
+        check_params(template.into_iter(), written.to, &matcher, &mut decoder.found);
+    }
+    if let (Some(Some(template)), Some(node)) = (&host_rewrite, written.host_rewrite) {
+        check_params([template].into_iter(), node, &matcher, &mut decoder.found);
+    }
+    Some(Rule {
+        matcher,
+        hosts: hosts.into_iter().collect::<Option<_>>()?,
+        conditions: conditions?,
+        rewrite: rewrite?,
+        host_rewrite: host_rewrite?,
+        redirect: redirect?,
+    })
+}
+
+fn matcher(written: &written::Route<'_>, decoder: &mut Decoder) -> Option<Matcher> {
+    let span = written.matcher.span();
+    match &written.matcher.value {
+        written::Matcher::Regex(text) => {
+            pattern(text, span, decoder, Pattern::whole).map(Matcher::Regex)
         }
-        if let Some(first) = matchers.insert(same_paths(&route.matcher.value), route) {
-            let message = format!("routes `{}` and `{id}` take the same paths", first.id.value);
-            found.push(
-                Diagnostic::error(route.matcher.span(), message)
-                    .label(format!("route `{id}`"))
-                    .other(first.matcher.span(), format!("route `{}`", first.id.value))
-                    .remedy("remove one of them, or change its path"),
-            );
+        written::Matcher::Path(path) => {
+            let parsed = Matcher::of_path(path);
+            parsed
+                .map_err(|(message, remedy)| {
+                    let error =
+                        Diagnostic::error(span, message).label("not a path with parameters");
+                    decoder.found.push(error.remedy(remedy));
+                })
+                .ok()
         }
-        let upstream = &*route.upstream.value;
-        if !upstreams.contains(upstream) {
-            found.push_with(|| {
-                let known = config.upstream_names.iter().map(|name| &**name);
-                let message = format!("there is no upstream `{}`", upstream.escape_debug());
-                Diagnostic::error(route.upstream.span(), message).label("not defined").remedy(hint(
-                    upstream,
-                    known,
-                    "upstreams of this file",
-                ))
-            });
+        written::Matcher::Prefix(prefix) => {
+            let segments = prefix.split('/').skip(1).count();
+            if segments <= ROUTE_SEGMENTS_MAX {
+                return Some(Matcher::Prefix(prefix.clone()));
+            }
+            let message = format!("the prefix has {segments} segments");
+            let remedy = format!("write at most {ROUTE_SEGMENTS_MAX}");
+            decoder.found.push(Diagnostic::error(span, message).remedy(remedy));
+            None
         }
     }
 }
 
-/// What two matchers have in common when they take the same paths: `/a` and `/a/` as prefixes do.
-fn same_paths(matcher: &Matcher) -> route::Matcher {
-    match matcher {
-        Matcher::Path(path) => route::Matcher::Exact(path.clone()),
-        Matcher::Prefix(path) => {
-            route::Matcher::Prefix(path.strip_suffix('/').unwrap_or(path).into())
-        }
+fn host(written: &Spanned<Box<str>>, found: &mut Diagnostics) -> Option<Host> {
+    let text = &*written.value;
+    let bare = text.strip_prefix("*.").unwrap_or(text);
+    // A port would never be compared, and a star stands only at the beginning.
+    let has_port = match bare.strip_prefix('[') {
+        Some(rest) => !rest.ends_with(']'),
+        None => bare.contains(':'),
+    };
+    let remedy = if has_port {
+        "leave out the port: hosts are compared without it"
+    } else if bare.contains('*') {
+        "write the star as the whole first label: \"*.example.com\""
+    } else if !valid_host(bare.as_bytes()) || bare.starts_with('.') {
+        "write a name such as \"api.example.com\", an address, or \"*.example.com\""
+    } else if let Some(host) = HostText::of(bare.as_bytes()) {
+        let name = String::from_utf8_lossy(host.bytes()).into();
+        return Some(if bare.len() < text.len() { Host::Wildcard(name) } else { Host::Name(name) });
+    } else {
+        "write at most 253 bytes"
+    };
+    let message = format!("`{}` is not a host", text.escape_debug());
+    found
+        .push(Diagnostic::error(written.span(), message).label("no request has it").remedy(remedy));
+    None
+}
+
+/// Keys that say something of an upstream's request.
+fn check_upstream_keys(written: &written::Route<'_>, found: &mut Diagnostics) {
+    if let (Some(skip), Some(rewrite)) = (&written.skip_segments, written.rewrite) {
+        found.push(
+            Diagnostic::error(
+                rewrite.span.clone(),
+                "`skip_segments` and `rewrite` exclude each other",
+            )
+            .label("the second")
+            .other(skip.span(), "the first")
+            .remedy("keep one of them"),
+        );
+    }
+    if written.upstreams().next().is_some() {
+        return;
+    }
+    let spans = [
+        ("zone", written.zone.as_ref().map(Spanned::span)),
+        ("skip_segments", written.skip_segments.as_ref().map(Spanned::span)),
+        ("rewrite", written.rewrite.map(|node| node.span.clone())),
+        ("host_rewrite", written.host_rewrite.map(|node| node.span.clone())),
+    ];
+    for (key, span) in spans {
+        let Some(span) = span else { continue };
+        let message = format!("`{key}` does nothing: the route has no upstream");
+        let remedy = format!("remove `{key}`, or give the route an `upstream`");
+        found.push(Diagnostic::error(span, message).label("never used").remedy(remedy));
+    }
+}
+
+fn rewrite(
+    node: &Node,
+    written: &written::Route<'_>,
+    matcher: &Matcher,
+    decoder: &mut Decoder,
+) -> Option<Rewrite> {
+    let text = string(node, decoder)?;
+    let parsed = match not_in_normal_form(text) {
+        Some(remedy) => Err((format!("`{}` is not a path", text.escape_debug()), remedy)),
+        None => Rewrite::parse(text, matcher),
+    };
+    parsed
+        .map_err(|(message, remedy)| {
+            decoder.found.push(
+                Diagnostic::error(node.span.clone(), message)
+                    .label("cannot be sent upstream")
+                    .other(written.matcher.span(), "what the route takes")
+                    .remedy(remedy),
+            );
+        })
+        .ok()
+}
+
+fn host_rewrite(node: &Node, decoder: &mut Decoder) -> Option<Template> {
+    let template = Template::decode(Availability::Upstream)(node, decoder)?;
+    let in_host = |byte: &u8| valid_host(&[b'a', *byte]) || b":[]".contains(byte);
+    let right = match template.plain() {
+        Some(text) => valid_host(text),
+        None => template.texts().all(|text| text.iter().all(in_host)),
+    };
+    if right {
+        return Some(template);
+    }
+    let error = Diagnostic::error(node.span.clone(), "this is not a host");
+    let remedy = "write \"internal.example\", with a port if there is one, or ${endpoint.address}";
+    decoder.found.push(error.label("cannot be sent as Host").remedy(remedy));
+    None
+}
+
+fn redirect(written: &written::route::Redirect<'_>, decoder: &mut Decoder) -> Option<Redirect> {
+    let template = Template::decode(Availability::Request)(written.to, decoder)?;
+    let redirect = Redirect::new(written.status, template);
+    redirect
+        .map_err(|remedy| {
+            let error = Diagnostic::error(written.to.span.clone(), "this is not a place to go to");
+            decoder.found.push(error.label("not a Location").remedy(remedy));
+        })
+        .ok()
+}
+
+/// `${path.NAME}` is a parameter of the route.
+pub(super) fn check_params<'a>(
+    templates: impl Iterator<Item = &'a Template>,
+    node: &Node,
+    matcher: &Matcher,
+    found: &mut Diagnostics,
+) {
+    let names = matcher.param_names();
+    for name in templates.flat_map(Template::params).filter(|name| !names.contains(name)) {
+        let message = format!("the route's {} has no parameter `{name}`", matcher.kind());
+        let remedy = match names.is_empty() {
+            true => format!("name it in the path: /{{{name}}}/"),
+            false => hint(name, names.iter().copied(), "its parameters"),
+        };
+        found.push(Diagnostic::error(node.span.clone(), message).remedy(remedy));
     }
 }
 
 /// The plan of a route that was checked.
 pub(super) fn plan(
     written: &written::Route<'_>,
+    rule: Rule,
     index: usize,
-    upstream: UpstreamId,
+    upstreams: &HashMap<&str, UpstreamId>,
     ids: &mut Ids,
 ) -> RoutePlan {
+    let action = action(written, rule.redirect, upstreams);
+    let Rule { hosts, conditions, rewrite, host_rewrite, .. } = rule;
+    let plain = hosts.is_empty() && conditions.is_empty();
+    let plain = plain && rewrite.is_none() && host_rewrite.is_none();
+    let extra = Extra { hosts, conditions, rewrite, host_rewrite };
     RoutePlan {
         number: ids.route(&written.id.value),
         index,
         id: written.id.value.clone(),
-        matcher: match &written.matcher.value {
-            Matcher::Path(path) => route::Matcher::Exact(path.clone()),
-            Matcher::Prefix(path) => route::Matcher::Prefix(path.clone()),
-        },
-        action: Action::Forward(vec![Target { upstream, weight: 1, zone: None }]),
-        skip_segments: written.skip_segments,
+        matcher: rule.matcher,
+        action,
+        priority: written.priority.unwrap_or(PRIORITY_DEFAULT),
+        skip_segments: written.skip_segments.as_ref().map_or(0, |skip| skip.value),
         path_policy: path_policy(written.path_policy),
         body_bytes_max: written.body_bytes_max,
         response_timeout_ms: written.response_ms,
         total_timeout_ms: written.total_ms,
+        extra: (!plain).then(|| Box::new(extra)),
+    }
+}
+
+fn action(
+    written: &written::Route<'_>,
+    redirect: Option<Redirect>,
+    upstreams: &HashMap<&str, UpstreamId>,
+) -> Action {
+    let zone = |own: &Option<Spanned<Box<str>>>| {
+        own.as_ref().or(written.zone.as_ref()).map(|zone| zone.value.clone())
+    };
+    let target = |upstream: &Spanned<Box<str>>, weight, own: &Option<_>| Target {
+        upstream: upstreams[&*upstream.value],
+        weight,
+        zone: zone(own),
+    };
+    match &written.action {
+        written::Action::Upstream(upstream) => {
+            Action::Forward(Targets::One(target(upstream, WEIGHT_DEFAULT, &None)))
+        }
+        written::Action::Targets(targets) => {
+            let weight =
+                |weight: Option<usize>| weight.and_then(|weight| u32::try_from(weight).ok());
+            let target = |one: &written::route::Target| {
+                target(&one.upstream, weight(one.weight).unwrap_or(WEIGHT_DEFAULT), &one.zone)
+            };
+            let mut targets: Vec<Target> = targets.value.iter().map(target).collect();
+            match targets.len() {
+                1 => Action::Forward(Targets::One(targets.remove(0))),
+                _ => Action::Forward(Targets::Weighted(targets.into())),
+            }
+        }
+        written::Action::Redirect(_) => {
+            Action::Redirect(Box::new(redirect.expect("compiled with the rule")))
+        }
+        written::Action::Respond(respond) => Action::Respond(Box::new(Respond {
+            status: respond.status,
+            body: respond.body.as_deref().unwrap_or_default().as_bytes().into(),
+            content_type: respond.content_type.clone().unwrap_or_else(|| "text/plain".into()),
+        })),
     }
 }
 

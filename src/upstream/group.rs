@@ -120,22 +120,32 @@ impl Upstream {
         Ok(Permit(self.clone()))
     }
 
-    /// Another endpoint than the one that could not be reached, if there is one.
-    pub fn pick_other(&self, failed: EndpointId) -> Option<Rc<Endpoint>> {
-        let endpoints = self.endpoints.borrow();
-        let usable =
-            |index: usize| endpoints[index].is_reachable() && endpoints[index].id != failed;
-        self.balance.borrow_mut().pick(usable).map(|index| endpoints[index].clone())
+    /// Another endpoint than the one that could not be reached, if there is one; only of `zone`,
+    /// where one is given.
+    pub fn pick_other(&self, failed: EndpointId, zone: Option<&str>) -> Option<Rc<Endpoint>> {
+        self.choose(zone, |endpoint| endpoint.id != failed)
     }
 
-    /// The endpoint for the next request.
+    /// The endpoint for the next request; only of `zone`, where one is given (R17).
     ///
     /// # Errors
     /// [`ErrorKind::NoEndpoint`] when none has an address.
-    pub fn pick(&self) -> Result<Rc<Endpoint>, ErrorKind> {
+    pub fn pick(&self, zone: Option<&str>) -> Result<Rc<Endpoint>, ErrorKind> {
+        self.choose(zone, |_| true).ok_or(ErrorKind::NoEndpoint)
+    }
+
+    fn choose(
+        &self,
+        zone: Option<&str>,
+        usable: impl Fn(&Endpoint) -> bool,
+    ) -> Option<Rc<Endpoint>> {
         let endpoints = self.endpoints.borrow();
-        let picked = self.balance.borrow_mut().pick(|index| endpoints[index].is_reachable());
-        picked.map(|index| endpoints[index].clone()).ok_or(ErrorKind::NoEndpoint)
+        let usable = |index: usize| {
+            let endpoint: &Endpoint = &endpoints[index];
+            let here = zone.is_none() || endpoint.plan.zone.as_deref() == zone;
+            here && endpoint.is_reachable() && usable(endpoint)
+        };
+        self.balance.borrow_mut().pick(usable).map(|index| endpoints[index].clone())
     }
 }
 
@@ -229,6 +239,29 @@ mod tests {
         }
     }
 
+    /// R17: a zone limits the endpoints, and shares inside it follow their weights.
+    #[test]
+    fn a_zone_limits_the_endpoints() {
+        let counters = Arc::new(WorkerCounters::default());
+        let mut plan = plan(&[1, 3, 1, 1]);
+        for (endpoint, zone) in plan.endpoints.iter_mut().zip(["a", "b", "b", ""]) {
+            endpoint.zone = Some(zone).filter(|zone| !zone.is_empty()).map(Box::from);
+        }
+        let upstream = Upstream::new(&plan);
+        let endpoint = |plan: &EndpointPlan| Endpoint::new(plan.clone(), counters.clone());
+        upstream.apply(&plan, plan.endpoints.iter().map(endpoint).collect(), 1);
+        let mut counts = [0; 4];
+        for _ in 0..8 {
+            counts[upstream.pick(Some("b")).expect("two are there").id.0 as usize] += 1;
+        }
+        assert_eq!(counts, [0, 6, 2, 0]);
+        assert_eq!(upstream.pick(Some("c")).err(), Some(ErrorKind::NoEndpoint));
+        let other = |failed, zone| upstream.pick_other(EndpointId(failed), zone).map(|e| e.id);
+        assert_eq!(other(0, Some("a")), None);
+        assert_eq!(other(1, Some("b")), Some(EndpointId(2)));
+        assert!(other(1, None).is_some_and(|id| id != EndpointId(1)));
+    }
+
     #[test]
     fn weights_that_come_back_count_again() {
         let counters = Arc::new(WorkerCounters::default());
@@ -238,7 +271,7 @@ mod tests {
         let upstream = Upstream::new(&first);
         for (weights, share) in [([1, 1], 2), ([1, 3], 3), ([1, 1], 2)] {
             upstream.apply(&plan(&weights), endpoints.clone(), 1);
-            let picks = (0..4).map(|_| upstream.pick().expect("both are reachable").id);
+            let picks = (0..4).map(|_| upstream.pick(None).expect("both are reachable").id);
             assert_eq!(picks.filter(|id| *id == EndpointId(1)).count(), share, "{weights:?}");
         }
     }

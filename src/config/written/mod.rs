@@ -2,7 +2,7 @@
 
 pub mod route;
 
-pub use route::{Matcher, PathPolicy, Route, Treatment};
+pub use route::{Action, Matcher, PathPolicy, Route, Treatment};
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

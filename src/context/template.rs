@@ -1,0 +1,489 @@
+//! Texts with variables: `"${request.header.x-user} of ${route.id}"`.
+
+use std::io::Write;
+use std::ops::Range;
+
+use Availability::{Request, Response, Upstream};
+
+use super::RequestContext;
+use super::source::{Matched, Source};
+use crate::config::decode::{Decoder, hint};
+use crate::config::diagnostic::Diagnostic;
+use crate::config::read::string;
+use crate::config::tree::Node;
+use crate::http::host::host_name;
+use crate::limits::{TEMPLATE_BYTES_MAX, TEMPLATE_VARIABLES_MAX};
+
+/// A text with variables, checked when it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Template {
+    parts: Box<[Part]>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Part {
+    Text(Box<[u8]>),
+    Variable(Variable),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Variable {
+    Fixed(Fixed),
+    /// `${request.header.NAME}`, `.cookie.`, `.query.`; `${path.NAME}`
+    Named(Source),
+    /// `${attribute.NAME}`
+    Attribute(Box<str>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fixed {
+    RequestId,
+    Method,
+    Path,
+    Query,
+    Uri,
+    Target,
+    Host,
+    Scheme,
+    ClientAddress,
+    ClientPort,
+    Listener,
+    Route,
+    Upstream,
+    Endpoint,
+    Status,
+    UpstreamTime,
+}
+
+/// From when on in a request's life a variable has a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Availability {
+    /// Once its route is known.
+    Request,
+    /// Once its endpoint is known.
+    Upstream,
+    /// Once the answer's head is known.
+    Response,
+}
+
+/// What the variables of a text stand for.
+#[derive(Clone, Copy)]
+pub struct Scope<'a> {
+    /// The request.
+    pub context: &'a RequestContext,
+    /// The route's id, and the parameters of its path.
+    pub matched: Matched<'a>,
+    /// The listener's name.
+    pub listener: &'a str,
+    /// The upstream's name, empty before it is known.
+    pub upstream: &'a str,
+    /// The endpoint's address as written, empty before it is known.
+    pub endpoint: &'a str,
+    /// The answer's status, 0 before it is known.
+    pub status: u16,
+}
+
+/// What is wrong with a text, where in it, and how to mend it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TemplateError {
+    /// What is wrong.
+    pub message: String,
+    /// Bytes of the text.
+    pub range: Range<usize>,
+    /// How to mend it.
+    pub remedy: String,
+}
+
+impl<'a> Scope<'a> {
+    /// The scope of a request whose route is known.
+    pub fn of_request(context: &'a RequestContext, matched: Matched<'a>) -> Scope<'a> {
+        Scope { context, matched, listener: "", upstream: "", endpoint: "", status: 0 }
+    }
+}
+
+impl Template {
+    /// Reads a text whose variables must be known when it is used.
+    ///
+    /// # Errors
+    /// An unknown variable, one that is not known yet at that time, or a byte that no field value
+    /// and no target may have.
+    pub fn parse(text: &str, known: Availability) -> Result<Template, TemplateError> {
+        let all = 0..text.len();
+        let error =
+            |message: String, range, remedy: String| Err(TemplateError { message, range, remedy });
+        if text.len() > TEMPLATE_BYTES_MAX {
+            let message = format!("the text is longer than {TEMPLATE_BYTES_MAX} bytes");
+            return error(message, all, "write a shorter text".into());
+        }
+        if let Some(at) = text.bytes().position(|byte| is_forbidden(byte)) {
+            let message = "a line break or NUL cannot stand here".into();
+            return error(message, at..at + 1, "leave it out".into());
+        }
+        let (mut parts, mut plain) = (Vec::new(), Vec::new());
+        let (mut at, mut variables) = (0, 0);
+        while let Some(found) = text[at..].find("${").map(|found| at + found) {
+            plain.extend_from_slice(&text.as_bytes()[at..found]);
+            if plain.last() == Some(&b'$') {
+                // `$${` is a `${` that begins no variable.
+                plain.extend_from_slice(b"{");
+                at = found + 2;
+                continue;
+            }
+            let Some(end) = text[found..].find('}').map(|end| found + end) else {
+                let message = "a variable has no end".into();
+                return error(message, found..text.len(), "add }, or write $${ for ${".into());
+            };
+            let name = &text[found + 2..end];
+            at = end + 1;
+            if is_environment(name) {
+                plain.extend_from_slice(&text.as_bytes()[found..at]);
+                continue;
+            }
+            let variable = variable(name, known);
+            let variable = variable.map_err(|(message, remedy)| TemplateError {
+                message,
+                range: found..at,
+                remedy,
+            })?;
+            if !plain.is_empty() {
+                parts.push(Part::Text(std::mem::take(&mut plain).into()));
+            }
+            parts.push(Part::Variable(variable));
+            variables += 1;
+        }
+        plain.extend_from_slice(&text.as_bytes()[at..]);
+        if !plain.is_empty() {
+            parts.push(Part::Text(plain.into()));
+        }
+        if variables > TEMPLATE_VARIABLES_MAX {
+            let message = format!("the text has more than {TEMPLATE_VARIABLES_MAX} variables");
+            return error(message, all, "use fewer".into());
+        }
+        Ok(Template { parts: parts.into() })
+    }
+
+    /// Reads one from a string of the configuration.
+    pub fn decode(known: Availability) -> impl FnOnce(&Node, &mut Decoder) -> Option<Template> {
+        move |node, decoder| {
+            let text = string(node, decoder)?;
+            let parsed = Template::parse(text, known);
+            parsed.map_err(|error| decoder.found.push(error.at(node, text))).ok()
+        }
+    }
+
+    /// Writes the text with its variables replaced behind `out`. A value that is missing is empty;
+    /// CR, LF and NUL are left out of values.
+    #[inline]
+    pub fn expand(&self, scope: &Scope<'_>, out: &mut Vec<u8>) {
+        for part in &self.parts {
+            match part {
+                Part::Text(text) => out.extend_from_slice(text),
+                Part::Variable(variable) => variable.expand(scope, out),
+            }
+        }
+    }
+
+    /// The text, where it has no variables.
+    pub fn plain(&self) -> Option<&[u8]> {
+        match &*self.parts {
+            [] => Some(b""),
+            [Part::Text(text)] => Some(text),
+            _ => None,
+        }
+    }
+
+    /// What stands before the first variable.
+    pub fn beginning(&self) -> &[u8] {
+        match self.parts.first() {
+            Some(Part::Text(text)) => text,
+            _ => b"",
+        }
+    }
+
+    /// Whether it begins with the normalised path of the request.
+    pub fn begins_with_path(&self) -> bool {
+        let is_path = |fixed: &Fixed| matches!(fixed, Fixed::Path | Fixed::Uri);
+        matches!(self.parts.first(), Some(Part::Variable(Variable::Fixed(fixed))) if is_path(fixed))
+    }
+
+    /// The texts between its variables.
+    pub fn texts(&self) -> impl Iterator<Item = &[u8]> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::Text(text) => Some(&**text),
+            Part::Variable(_) => None,
+        })
+    }
+
+    /// The path parameters that it asks for: the route must have them.
+    pub fn params(&self) -> impl Iterator<Item = &str> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::Variable(Variable::Named(Source::Path(name))) => Some(&**name),
+            _ => None,
+        })
+    }
+}
+
+impl TemplateError {
+    /// As a finding about the string at `node`; exact where the string has no escapes.
+    pub fn at(self, node: &Node, text: &str) -> Diagnostic {
+        // The node spans the quotes; escapes would move what follows them.
+        let verbatim = node.span.len() == text.len() + 2;
+        let span = match verbatim {
+            true => node.span.start + 1 + self.range.start..node.span.start + 1 + self.range.end,
+            false => node.span.clone(),
+        };
+        Diagnostic::error(span, self.message).label("cannot be used here").remedy(self.remedy)
+    }
+}
+
+impl Variable {
+    fn expand(&self, scope: &Scope<'_>, out: &mut Vec<u8>) {
+        let context = scope.context;
+        match self {
+            Variable::Fixed(fixed) => fixed.expand(scope, out),
+            Variable::Attribute(name) => {
+                push(out, context.attributes.get(name).unwrap_or_default());
+            }
+            // RFC 9110 section 5.3: several lines are one list.
+            Variable::Named(source @ Source::Header(_)) => {
+                let mut first = true;
+                source.any(context, |value| {
+                    if !std::mem::take(&mut first) {
+                        out.extend_from_slice(b", ");
+                    }
+                    push(out, value);
+                    false
+                });
+            }
+            Variable::Named(source) => {
+                source.with(context, scope.matched, |value| push(out, value));
+            }
+        }
+    }
+}
+
+impl Fixed {
+    fn expand(self, scope: &Scope<'_>, out: &mut Vec<u8>) {
+        let context = scope.context;
+        let request = &context.request;
+        let query = context.target.query.map(|query| request.text(query));
+        match self {
+            Fixed::RequestId => push(out, context.request_id.text(request)),
+            Fixed::Method => push(out, request.text(request.method)),
+            Fixed::Path => push(out, context.path()),
+            Fixed::Query => push(out, query.unwrap_or_default()),
+            Fixed::Uri => {
+                push(out, context.path());
+                if let Some(query) = query {
+                    out.push(b'?');
+                    push(out, query);
+                }
+            }
+            Fixed::Target => push(out, request.text(request.target)),
+            Fixed::Host => {
+                let host = host_name(context.host().unwrap_or_default());
+                out.extend(host.iter().map(u8::to_ascii_lowercase));
+            }
+            Fixed::Scheme => push(out, b"http"),
+            Fixed::ClientAddress => {
+                Source::Client.with(context, scope.matched, |address| push(out, address));
+            }
+            Fixed::ClientPort => number(out, u64::from(context.client.peer.port())),
+            Fixed::Listener => push(out, scope.listener.as_bytes()),
+            Fixed::Route => push(out, scope.matched.route.as_bytes()),
+            Fixed::Upstream => push(out, scope.upstream.as_bytes()),
+            Fixed::Endpoint => push(out, scope.endpoint.as_bytes()),
+            Fixed::Status if scope.status == 0 => {}
+            Fixed::Status => number(out, u64::from(scope.status)),
+            Fixed::UpstreamTime => {
+                let timing = &context.timing;
+                if let (Some(begun), Some(head)) = (timing.upstream_started, timing.upstream_head) {
+                    let ms = head.saturating_duration_since(begun).as_millis();
+                    number(out, u64::try_from(ms).unwrap_or(u64::MAX));
+                }
+            }
+        }
+    }
+}
+
+/// What stands between the braces; an error is what is wrong and how to mend it.
+fn variable(name: &str, known: Availability) -> Result<Variable, (String, String)> {
+    let unknown = || {
+        let near = FIXED.iter().map(|(known, _, _)| *known).chain(NAMED.iter().copied());
+        let remedy = hint(name, near, "variables") + "; write $${ for a ${ that is no variable";
+        (format!("there is no variable `{}`", name.escape_debug()), remedy)
+    };
+    if let Some((_, fixed, from)) = FIXED.iter().find(|(known, _, _)| *known == name) {
+        if *from > known {
+            let when = match from {
+                Availability::Response => "the answer has come",
+                Availability::Upstream | Availability::Request => "an endpoint was chosen",
+            };
+            let message = format!("`{name}` is not known before {when}");
+            return Err((message, "use it later, or leave it out here".into()));
+        }
+        return Ok(Variable::Fixed(*fixed));
+    }
+    if let Some(attribute) = name.strip_prefix("attribute.").filter(|name| !name.is_empty()) {
+        return Ok(Variable::Attribute(attribute.into()));
+    }
+    let (kind, named) = match name.strip_prefix("request.") {
+        Some(rest) => rest.split_once('.').ok_or_else(unknown)?,
+        None => name.strip_prefix("path.").map(|rest| ("path", rest)).ok_or_else(unknown)?,
+    };
+    let of_request = matches!(kind, "header" | "cookie" | "query");
+    if !(of_request || kind == "path" && !name.starts_with("request.")) {
+        return Err(unknown());
+    }
+    let source = Source::parse(&format!("{kind}:{named}")).map_err(|_| {
+        let message = format!("`{}` is not the name of a {kind}", named.escape_debug());
+        (message, format!("write a name, such as ${{request.{kind}.user}}"))
+    })?;
+    Ok(Variable::Named(source))
+}
+
+/// Environment variables were replaced before; one that is left is text.
+fn is_environment(name: &str) -> bool {
+    let upper = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_';
+    !name.is_empty() && name.bytes().all(upper)
+}
+
+/// RFC 9110 section 5.5: what ends a field line cannot stand in a value.
+fn is_forbidden(byte: u8) -> bool {
+    matches!(byte, b'\r' | b'\n' | 0)
+}
+
+fn push(out: &mut Vec<u8>, value: &[u8]) {
+    if value.iter().any(|byte| is_forbidden(*byte)) {
+        out.extend(value.iter().filter(|byte| !is_forbidden(**byte)));
+    } else {
+        out.extend_from_slice(value);
+    }
+}
+
+fn number(out: &mut Vec<u8>, number: u64) {
+    // Writing to memory cannot fail.
+    let _ = write!(out, "{number}");
+}
+
+const FIXED: &[(&str, Fixed, Availability)] = &[
+    ("request.id", Fixed::RequestId, Request),
+    ("request.method", Fixed::Method, Request),
+    ("request.path", Fixed::Path, Request),
+    ("request.query", Fixed::Query, Request),
+    ("request.uri", Fixed::Uri, Request),
+    ("request.target", Fixed::Target, Request),
+    ("request.host", Fixed::Host, Request),
+    ("request.scheme", Fixed::Scheme, Request),
+    ("client.address", Fixed::ClientAddress, Request),
+    ("client.port", Fixed::ClientPort, Request),
+    ("listener.name", Fixed::Listener, Request),
+    ("route.id", Fixed::Route, Request),
+    ("upstream.name", Fixed::Upstream, Upstream),
+    ("endpoint.address", Fixed::Endpoint, Upstream),
+    ("response.status", Fixed::Status, Response),
+    ("upstream.time_ms", Fixed::UpstreamTime, Response),
+];
+
+/// As hints show them.
+const NAMED: &[&str] = &[
+    "request.header.NAME",
+    "request.cookie.NAME",
+    "request.query.NAME",
+    "path.NAME",
+    "attribute.NAME",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::context::source::{Param, Params};
+
+    const HEAD: &[u8] =
+        b"GET /user/7/../8?q=a%0d%0aSet-Cookie:x&e HTTP/1.1\r\nHost: A.Test.:80\r\n\
+        X-Two: one\r\nX-Two: two\r\nCookie: uid=u1; b=\"q\"\r\n\r\n";
+
+    fn expand(text: &str, known: Availability) -> Result<String, TemplateError> {
+        let (mut context, _) = RequestContext::of_head(HEAD).expect("valid");
+        context.attributes.set("user", b"x\r\ny\0");
+        let params = [Param { name: "id".into(), segment: 1, rest: false }];
+        let matched = Matched { route: "r1", params: Params::Segments(&params, b"/user/8") };
+        let scope = Scope {
+            listener: "main",
+            upstream: "orders",
+            endpoint: "127.0.0.1:9001",
+            status: 201,
+            ..Scope::of_request(&context, matched)
+        };
+        let mut out = b">".to_vec();
+        Template::parse(text, known)?.expand(&scope, &mut out);
+        Ok(String::from_utf8(out).expect("text"))
+    }
+
+    #[test]
+    fn variables_are_replaced() {
+        for (text, wanted) in [
+            ("", ""),
+            ("plain", "plain"),
+            ("${request.method} ${request.path}", "GET /user/8"),
+            ("${request.uri}", "/user/8?q=a%0d%0aSet-Cookie:x&e"),
+            ("${request.query.e}${request.query.no}.", "."),
+            ("${request.host}/${request.scheme}", "a.test/http"),
+            ("${request.header.x-TWO}", "one, two"),
+            ("${request.cookie.uid}${request.cookie.b}", "u1q"),
+            ("${path.id}@${route.id}", "8@r1"),
+            ("${client.address}:${client.port}", "0.0.0.0:0"),
+            ("${listener.name} ${upstream.name} ${endpoint.address}", "main orders 127.0.0.1:9001"),
+            ("${response.status}${upstream.time_ms}", "201"),
+            ("$${route.id} $$ $ {} ${HOME}", "${route.id} $$ $ {} ${HOME}"),
+        ] {
+            assert_eq!(expand(text, Response).as_deref(), Ok(&*format!(">{wanted}")), "{text}");
+        }
+    }
+
+    /// What ends a line never gets out, wherever it comes from.
+    #[test]
+    fn no_value_ends_a_line() {
+        let out = expand("${request.query.q}|${attribute.user}", Request).expect("valid");
+        assert_eq!(out, ">aSet-Cookie:x|xy");
+        assert!(expand("a\nb", Request).is_err());
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        for (text, known, message, remedy) in [
+            ("${request.hots}", Request, "there is no variable `request.hots`", "`request.host`"),
+            ("${}", Request, "there is no variable ``", "variables: "),
+            ("${request.header.}", Request, "not the name of a header", "write a name"),
+            ("${request.path.id}", Request, "there is no variable", "request.path"),
+            ("a ${route.id", Request, "has no end", "$${"),
+            ("${response.status}", Upstream, "not known before the answer has come", "later"),
+            ("${endpoint.address}", Request, "before an endpoint was chosen", "later"),
+        ] {
+            let error = expand(text, known).expect_err(text);
+            assert!(error.message.contains(message), "{text}: {}", error.message);
+            assert!(error.remedy.contains(remedy), "{text}: {}", error.remedy);
+        }
+        let error = expand("ab ${x} c", Request).expect_err("unknown");
+        assert_eq!(error.range, 3..7);
+    }
+
+    #[test]
+    fn bounds_hold_on_both_sides() {
+        let text = |bytes: usize| "x".repeat(bytes);
+        assert!(Template::parse(&text(TEMPLATE_BYTES_MAX), Request).is_ok());
+        assert!(Template::parse(&text(TEMPLATE_BYTES_MAX + 1), Request).is_err());
+        let many = |count: usize| "${route.id}.".repeat(count);
+        assert!(Template::parse(&many(TEMPLATE_VARIABLES_MAX), Request).is_ok());
+        assert!(Template::parse(&many(TEMPLATE_VARIABLES_MAX + 1), Request).is_err());
+    }
+
+    #[test]
+    fn plain_text_is_known_to_be_plain() {
+        let parse = |text| Template::parse(text, Request).expect("valid");
+        assert_eq!(parse("a$${b").plain(), Some(&b"a${b"[..]));
+        assert_eq!(parse("").plain(), Some(&b""[..]));
+        assert_eq!(parse("${route.id}").plain(), None);
+        assert_eq!(parse("x${path.a}${path.b}").params().collect::<Vec<_>>(), ["a", "b"]);
+    }
+}

@@ -1,0 +1,329 @@
+//! Why a request gets its route, and what becomes of it: the answer of `ringway explain`.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use serde_json::{Value, json};
+
+use super::Snapshot;
+use crate::context::source::{form_decoded, is_token};
+use crate::context::{RequestContext, Scope};
+use crate::error::ErrorKind;
+use crate::http::uri::PathFacts;
+use crate::route::{Action, Explanation, RoutePlan, Target};
+use crate::upstream::{EndpointPlan, UpstreamPlan};
+
+/// The request that is asked about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Query {
+    /// The method.
+    pub method: String,
+    /// `http://host/path?query`, or a path with a query.
+    pub url: String,
+    /// Names and values of fields.
+    pub headers: Vec<(String, String)>,
+    /// The client's address; 127.0.0.1 where none is given.
+    pub client: IpAddr,
+}
+
+impl Query {
+    /// A request without fields from 127.0.0.1.
+    pub fn new(method: &str, url: &str) -> Query {
+        Query {
+            method: method.into(),
+            url: url.into(),
+            headers: Vec::new(),
+            client: Ipv4Addr::LOCALHOST.into(),
+        }
+    }
+
+    /// Adds a field, written as `Name: value`.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn add_header(&mut self, line: &str) -> Result<(), String> {
+        let field = line.split_once(':').map(|(name, value)| (name.trim(), value.trim()));
+        let is_name = |name: &str| !name.is_empty() && name.bytes().all(is_token);
+        match field.filter(|(name, value)| is_name(name) && !value.contains(['\r', '\n', '\0'])) {
+            Some((name, value)) => {
+                self.headers.push((name.into(), value.into()));
+                Ok(())
+            }
+            None => Err(format!("{line:?} is no header; write 'Name: value'")),
+        }
+    }
+
+    /// Reads `method=GET&url=/a&header=Name:value&client=192.0.2.7`, as `GET /v1/explain` takes it;
+    /// `header` may stand several times, and without a method it is GET.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(query: &str) -> Result<Query, String> {
+        let mut parsed = Query::new("GET", "");
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let value = String::from_utf8(form_decoded(value.as_bytes()).into_owned())
+                .map_err(|_| format!("{key} is not UTF-8"))?;
+            match key {
+                "method" => parsed.method = value,
+                "url" => parsed.url = value,
+                "header" => parsed.add_header(&value)?,
+                "client" => {
+                    let address = value.parse().map_err(|_| format!("{value:?} is no address"));
+                    parsed.client = address?;
+                }
+                _ => return Err(format!("{key:?} is not one of method, url, header, client")),
+            }
+        }
+        if parsed.url.is_empty() { Err("url is missing".into()) } else { Ok(parsed) }
+    }
+
+    /// The head that a client would send.
+    fn head(&self) -> Result<Vec<u8>, String> {
+        let url = self.url.split('#').next().unwrap_or_default();
+        let scheme = ["http://", "https://"].iter().find(|scheme| {
+            url.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme))
+        });
+        let (authority, target) = match scheme {
+            Some(scheme) => {
+                let rest = &url[scheme.len()..];
+                let (authority, target) =
+                    rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+                (Some(authority), target)
+            }
+            None if url.starts_with('/') || url == "*" => (None, url),
+            None => return Err(format!("{url:?} begins with neither / nor http://")),
+        };
+        if self.method.is_empty() || !self.method.bytes().all(is_token) {
+            return Err(format!("{:?} is no method", self.method));
+        }
+        if target.bytes().chain(authority.unwrap_or("").bytes()).any(|b| b <= b' ' || b == 127) {
+            return Err(format!("{url:?} has a space or a control character; write it as %XX"));
+        }
+        let slash = if target.starts_with('?') || target.is_empty() { "/" } else { "" };
+        let named = self.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host"));
+        // A request without Host is one of HTTP/1.0.
+        let version = if named || authority.is_some() { "1.1" } else { "1.0" };
+        let mut head = format!("{} {slash}{target} HTTP/{version}\r\n", self.method);
+        if let (false, Some(authority)) = (named, authority) {
+            head += &format!("Host: {authority}\r\n");
+        }
+        for (name, value) in &self.headers {
+            head += &format!("{name}: {value}\r\n");
+        }
+        Ok((head + "\r\n").into_bytes())
+    }
+}
+
+/// What becomes of a request in a snapshot. `matched` says whether it has a route.
+///
+/// # Errors
+/// What is wrong with the question.
+pub fn explain(snapshot: &Snapshot, query: &Query) -> Result<Value, String> {
+    let head = query.head()?;
+    let mut answer = json!({
+        "method": query.method,
+        "url": query.url,
+        "client": query.client.to_canonical().to_string(),
+        "matched": false,
+    });
+    let (mut context, facts) = match RequestContext::of_head(&head) {
+        Ok(admitted) => admitted,
+        Err(kind) => {
+            answer["refused"] = refusal(kind);
+            return Ok(answer);
+        }
+    };
+    context.client.address = query.client.to_canonical();
+    answer["host"] = context.host().map_or(Value::Null, |host| text(host).into());
+    answer["path"] = text(context.path()).into();
+    answer["path_changed"] = context.target.changed.into();
+    let explanation = snapshot.routes.explain(&context);
+    add_steps(&mut answer, snapshot, &explanation);
+    let found = explanation.found.and_then(|index| snapshot.routes.get(index));
+    let Some(route) = found else {
+        answer["refused"] = refusal(ErrorKind::RouteMissing);
+        return Ok(answer);
+    };
+    answer["matched"] = true.into();
+    add_route(&mut answer, snapshot, route, &context, &facts);
+    Ok(answer)
+}
+
+fn refusal(kind: ErrorKind) -> Value {
+    json!({ "status": kind.status(), "code": kind.code(), "text": kind.text() })
+}
+
+fn add_steps(answer: &mut Value, snapshot: &Snapshot, explanation: &Explanation) {
+    let named = |index: usize| {
+        let route = snapshot.routes.get(index);
+        let of = |f: fn(&RoutePlan) -> String| route.map(|route| f(route));
+        json!({
+            "route": of(|route| route.id.to_string()),
+            "takes": of(|route| route.matcher.to_string()),
+            "priority": route.map(|route| route.priority),
+        })
+    };
+    let steps = explanation.steps.iter().map(|step| {
+        let mut value = named(step.route);
+        value["host"] = if step.host.is_empty() { "any".into() } else { step.host.clone().into() };
+        value["failed"] = step.failed.clone().into();
+        value
+    });
+    answer["steps"] = steps.collect();
+    answer["more_steps"] = explanation.more.into();
+    let near = explanation.near.iter().map(|near| {
+        let mut value = named(near.route);
+        value["why"] = near.why.clone().into();
+        value
+    });
+    answer["near"] = near.collect();
+}
+
+fn add_route(
+    answer: &mut Value,
+    snapshot: &Snapshot,
+    route: &RoutePlan,
+    context: &RequestContext,
+    facts: &PathFacts,
+) {
+    let conditions: Vec<_> = route.conditions().iter().map(ToString::to_string).collect();
+    answer["route"] = json!({
+        "id": &*route.id,
+        "takes": route.matcher.to_string(),
+        "hosts": route.hosts().iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "priority": route.priority,
+        "conditions": conditions,
+        "body_bytes_max": route.body_bytes_max,
+    });
+    if let Err(kind) = route.path_policy.admit(facts) {
+        answer["refused"] = refusal(kind);
+        return;
+    }
+    let matched = route.matched(context.path());
+    let mut scope = Scope::of_request(context, matched);
+    match &route.action {
+        Action::Respond(respond) => {
+            answer["respond"] = json!({
+                "status": respond.status,
+                "content_type": &*respond.content_type,
+                "body_bytes": respond.body.len(),
+            });
+        }
+        Action::Redirect(redirect) => {
+            let mut out = Vec::new();
+            match redirect.location(&scope, &mut out) {
+                Ok(()) => {
+                    answer["redirect"] =
+                        json!({ "status": redirect.status, "location": text(&out) });
+                }
+                Err(kind) => answer["refused"] = refusal(kind),
+            }
+        }
+        Action::Forward(targets) => {
+            let total: u32 = targets.all().iter().map(|target| target.weight).sum();
+            let values = targets.all().iter().map(|one| target(snapshot, route, one, total));
+            answer["targets"] = values.collect();
+            let mut out = Vec::new();
+            let path = text(route.upstream_path(context.path(), &mut out));
+            let query = context.target.query.map(|query| text(context.request.text(query)));
+            answer["upstream_target"] = match query {
+                _ if context.target.asterisk => "*".into(),
+                Some(query) => format!("{path}?{query}").into(),
+                None => path.into(),
+            };
+            let first = targets.all().iter().find(|target| target.weight > 0);
+            let upstream = first.and_then(|target| upstream_of(snapshot, target));
+            let endpoint = first.zip(upstream).and_then(|(target, upstream)| {
+                usable(upstream, target).find(|endpoint| endpoint.weight > 0)
+            });
+            scope.upstream = upstream.map_or("", |upstream| &upstream.name);
+            scope.endpoint = endpoint.map_or("", EndpointPlan::host);
+            let host = context.host().map_or(scope.endpoint.as_bytes(), |host| host);
+            let mut rewritten = Vec::new();
+            match route.upstream_host(&scope, &mut rewritten) {
+                Ok(true) => answer["upstream_host"] = text(&rewritten).into(),
+                Ok(false) => answer["upstream_host"] = text(host).into(),
+                Err(kind) => answer["refused"] = refusal(kind),
+            }
+        }
+    }
+}
+
+fn upstream_of<'a>(snapshot: &'a Snapshot, target: &Target) -> Option<&'a UpstreamPlan> {
+    snapshot.upstreams.iter().find(|plan| plan.id == target.upstream).map(|plan| &**plan)
+}
+
+/// The endpoints that a target may use.
+fn usable<'a>(
+    upstream: &'a UpstreamPlan,
+    target: &'a Target,
+) -> impl Iterator<Item = &'a EndpointPlan> {
+    let here = |endpoint: &&EndpointPlan| target.zone.is_none() || endpoint.zone == target.zone;
+    upstream.endpoints.iter().filter(here)
+}
+
+fn target(snapshot: &Snapshot, route: &RoutePlan, target: &Target, total: u32) -> Value {
+    let Some(upstream) = upstream_of(snapshot, target) else { return Value::Null };
+    let endpoint = |endpoint: &EndpointPlan| {
+        json!({
+            "address": &*endpoint.authority,
+            "weight": endpoint.weight,
+            "zone": endpoint.zone.as_deref(),
+        })
+    };
+    json!({
+        "upstream": &*upstream.name,
+        "weight": target.weight,
+        "share": f64::from(target.weight) / f64::from(total.max(1)),
+        "zone": target.zone.as_deref(),
+        "endpoints": usable(upstream, target).map(endpoint).collect::<Vec<_>>(),
+        "timeouts_ms": {
+            "connect": upstream.connect_timeout_ms,
+            "response": route.response_timeout_ms.unwrap_or(upstream.response_timeout_ms),
+            "body": upstream.body_timeout_ms,
+            "total": route.total_timeout_ms,
+        },
+    })
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_question_is_read_from_a_query() {
+        let query = Query::parse(
+            "method=POST&url=http%3A%2F%2Fa.test%2Fb%3Fc%3Dd&header=X-A:+1&header=B:2&client=::1",
+        );
+        let query = query.expect("valid");
+        let header = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        assert_eq!(query.headers, [header("X-A", "1"), header("B", "2")]);
+        assert_eq!((&*query.method, &*query.url), ("POST", "http://a.test/b?c=d"));
+        assert!(query.client.is_ipv6());
+        for bad in ["", "url=", "url=/&x=1", "url=/&client=x", "url=/&header=x", "url=%ff"] {
+            assert!(Query::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_head_is_what_a_client_would_send() {
+        let head = |url: &str| Query::new("GET", url).head().map(|head| text(&head));
+        assert_eq!(head("/a?b#c").as_deref(), Ok("GET /a?b HTTP/1.0\r\n\r\n"));
+        assert_eq!(
+            head("HTTPS://A.test:1?x").as_deref(),
+            Ok("GET /?x HTTP/1.1\r\nHost: A.test:1\r\n\r\n")
+        );
+        assert_eq!(head("http://a").as_deref(), Ok("GET / HTTP/1.1\r\nHost: a\r\n\r\n"));
+        for bad in ["", "a/b", "/a b", "/a\r\nx: y", "ftp://a/", "http://a b/"] {
+            assert!(head(bad).is_err(), "{bad:?}");
+        }
+        let mut query = Query::new("GET", "http://a/");
+        query.add_header("host: b").expect("valid");
+        assert_eq!(text(&query.head().expect("valid")), "GET / HTTP/1.1\r\nhost: b\r\n\r\n");
+        assert!(query.add_header("a: b\r\nc: d").is_err() && query.add_header(": x").is_err());
+    }
+}
