@@ -16,7 +16,9 @@ pub(super) fn record(exchange: &Exchange, place: &Place<'_>) {
             counters.client_aborts.increment();
         }
     }
-    if let Some(chain) = exchange.matched.held.plans().chain().filter(|chain| !chain.is_empty()) {
-        chain.on_log(&exchange.context, exchange.answer.status);
+    let matched = &exchange.matched;
+    if let Some(chain) = matched.held.plans().chain().filter(|chain| !chain.is_empty()) {
+        let mut progress = matched.progress.get();
+        chain.on_log(&mut progress, &exchange.context, exchange.answer.status);
     }
 }

@@ -44,12 +44,13 @@ pub fn compile(
     let whole: Vec<_> = rules.iter().filter_map(|(r, rule)| Some((*r, rule.as_ref()?))).collect();
     rivals::check(&config, &whole, &mut found);
     if !found.is_empty() {
+        ids.kept.forget_made();
         return Err(found);
     }
-    ids.kept.prune();
+    ids.kept.take_over();
     let mut warnings = unused_upstreams(&config);
     rivals::warnings(&whole, &mut warnings);
-    filters.warn_unused(&mut warnings);
+    filters.warn(&mut warnings);
     Ok((snapshot(&config, rules, chains, ids, version), warnings))
 }
 
@@ -147,9 +148,7 @@ fn snapshot(
         upstreams.iter().map(|upstream| (&*upstream.name, upstream.id)).collect();
     let rules = rules.into_iter().filter_map(|(written, rule)| Some((written, rule?)));
     let plans: Vec<Arc<RoutePlan>> = (rules.enumerate())
-        .map(|(index, (written, rule))| {
-            Arc::new(routes::plan(written, rule, index, &by_name, ids))
-        })
+        .map(|(index, (written, rule))| Arc::new(routes::plan(written, rule, index, &by_name, ids)))
         .collect();
     let routes = RouteTable::new(plans.iter().cloned());
     let fine_timeouts = listeners
