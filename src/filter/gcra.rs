@@ -333,7 +333,7 @@ mod tests {
         for (keys, new) in [(64, limit(1_000, 5)), (4_096, limit(1_000, 5)), (8, limit(1, 1))] {
             buckets = buckets.resized(keys);
             assert!(!buckets.charge(7, ALL, now, new).allowed, "{keys}");
-            assert!(buckets.charge(8, ALL, now, new).allowed, "another key has its own");
+            assert!(buckets.charge(keys as u64, ALL, now, new).allowed, "another key");
             // At the new rate, not after the ten seconds that the old one would have taken.
             assert!(buckets.charge(7, ALL, now + new.interval, new).allowed, "{keys}");
             assert!(!buckets.charge(7, ALL, now + new.interval, new).allowed, "{keys}");
