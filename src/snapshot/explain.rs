@@ -5,8 +5,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use serde_json::{Value, json};
 
 use super::Snapshot;
+use crate::config::show::{REDACTED, is_secret};
 use crate::context::source::{form_decoded, is_token};
-use crate::context::{RequestContext, Scope};
+use crate::context::{Condition, RequestContext, Scope};
 use crate::error::ErrorKind;
 use crate::filter::{Entry, Phase};
 use crate::http::uri::PathFacts;
@@ -206,7 +207,10 @@ fn add_steps(answer: &mut Value, snapshot: &Snapshot, explanation: &Explanation)
     let steps = explanation.steps.iter().map(|step| {
         let mut value = named(step.route);
         value["host"] = if step.host.is_empty() { "any".into() } else { step.host.clone().into() };
-        value["failed"] = step.failed.clone().into();
+        let conditions =
+            snapshot.routes.get(step.route).map_or(&[][..], |route| route.conditions());
+        let failed = step.failed.clone();
+        value["failed"] = failed.map(|text| conditions.iter().fold(text, without_secret)).into();
         value
     });
     answer["steps"] = steps.collect();
@@ -226,7 +230,7 @@ fn add_route(
     context: &RequestContext,
     facts: &PathFacts,
 ) {
-    let conditions: Vec<_> = route.conditions().iter().map(ToString::to_string).collect();
+    let conditions: Vec<_> = route.conditions().iter().map(words).collect();
     answer["route"] = json!({
         "id": &*route.id,
         "takes": route.matcher.to_string(),
@@ -287,10 +291,30 @@ fn filter(entry: &Entry, context: &RequestContext) -> Value {
     json!({
         "name": &*entry.name,
         "phase": phase(entry),
-        "when": entry.when.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "when": entry.when.iter().map(words).collect::<Vec<_>>(),
         "applies": failed.is_none(),
-        "failed": failed.map(|condition| condition.failure(context)),
+        "failed": failed.map(|one| without_secret(one.failure(context), one)),
     })
+}
+
+/// A condition in words that may be shown: as in `/v1/config`, no value under a secret's name.
+fn words(condition: &Condition) -> String {
+    let text = condition.to_string();
+    let mut parts = text.strip_prefix("not ").unwrap_or(&text).splitn(4, ' ');
+    let (Some("header" | "cookie" | "query"), Some(name), Some(_), Some(value)) =
+        (parts.next(), parts.next(), parts.next(), parts.next())
+    else {
+        return text;
+    };
+    match is_secret(name) {
+        true => format!("{}{REDACTED}", &text[..text.len() - value.len()]),
+        false => text,
+    }
+}
+
+/// A text that may quote a condition, as one that may be shown.
+fn without_secret(text: String, condition: &Condition) -> String {
+    text.replacen(&condition.to_string(), &words(condition), 1)
 }
 
 /// The first phase in which it does anything.
