@@ -125,7 +125,7 @@ impl Template {
             let message = format!("the text is longer than {TEMPLATE_BYTES_MAX} bytes");
             return error(message, all, "write a shorter text".into());
         }
-        if let Some(at) = text.bytes().position(|byte| is_forbidden(byte)) {
+        if let Some(at) = text.bytes().position(is_forbidden) {
             let message = "a line break or NUL cannot stand here".into();
             return error(message, at..at + 1, "leave it out".into());
         }

@@ -39,8 +39,8 @@ pub(super) fn check(config: &Config<'_>, rules: &Rules<'_, '_>, found: &mut Diag
     }
     check_upstreams(config, found);
     check_duplicates(rules, found);
-    let patterns = rules.iter().filter(|(_, rule)| matches!(rule.matcher, Matcher::Regex(_)));
-    if let Some((route, _)) = patterns.skip(ROUTE_PATTERNS_MAX).next() {
+    let mut patterns = rules.iter().filter(|(_, rule)| matches!(rule.matcher, Matcher::Regex(_)));
+    if let Some((route, _)) = patterns.nth(ROUTE_PATTERNS_MAX) {
         let message = format!("more than {ROUTE_PATTERNS_MAX} routes have a `regex`");
         let error = Diagnostic::error(route.matcher.span(), message).label("one too many");
         found.push(error.remedy("use `path` with {name} segments, or `prefix`"));
