@@ -269,6 +269,29 @@ pub const TEMPLATE_VARIABLES_MAX: usize = 64;
 pub const RESPOND_BODY_BYTES_MAX: usize = 64 * 1024;
 /// Routes that nearly matched and are named when a request is explained.
 pub const NEAR_MISSES_MAX: usize = 8;
+/// Fields that one `headers` filter sets, and adds, and removes.
+pub const HEADER_EDITS_MAX: usize = 64;
+/// Origins, methods or names in one list of a `cors` filter.
+pub const CORS_ITEMS_MAX: usize = 256;
+/// Keys that a `rate_limit` tells apart at a time: 8 bytes each, 512 KiB.
+pub const RATE_KEYS_DEFAULT: usize = 65_536;
+/// The same where the key is the route: those of a file are few, and limits of their own many.
+pub const RATE_KEYS_OF_ROUTES: usize = 512;
+/// Fewest and most keys that may be configured: a cache line, and 128 MiB.
+pub const RATE_KEYS_MIN: usize = 8;
+/// See [`RATE_KEYS_MIN`].
+pub const RATE_KEYS_MAX: usize = 16_777_216;
+/// Requests a second that a limit may be set to: above what one machine serves.
+pub const RATE_PER_S_MAX: u64 = 1_000_000;
+/// Seconds that an empty bucket may take to fill: 30 days, a seventh of what its clock can tell.
+pub const RATE_REFILL_S_MAX: u64 = 30 * 86_400;
+/// Tables of former sizes that a limiter looks into after reloads.
+pub const RATE_TABLES_KEPT_MAX: usize = 4;
+/// A burst is warned of where it is so many times the rate's count.
+pub const BURST_COUNTS_MAX: u64 = 10;
+/// A burst is warned of where it is less than the requests of a second divided by this: what comes
+/// together after a pause of the machine is refused.
+pub const BURST_SHARE_MIN: u64 = 100;
 /// Time that a filter may wait for something outside, where it does not say.
 pub const FILTER_TIMEOUT_MS: u64 = 2_000;
 /// Segments that a route may hide from its upstream.

@@ -114,7 +114,7 @@ fn abort_storm(driver: &'static str) {
     let most = |storms: &[u64]| storms.iter().copied().max().unwrap_or(0);
     let (early, late) = (most(&grown[..10]), most(&grown[20..]));
     assert!(late < STORM_KIB_MAX && late < early + early / 3, "memory grew by {grown:?} KiB");
-    let settled = poll(LET_GO, || proxy.metric("ringway_in_flight", "") == 0.0);
+    let settled = poll(LET_GO, || proxy.metric("ringway_requests_in_flight", "") == 0.0);
     assert!(settled, "requests are still counted as in flight");
 }
 

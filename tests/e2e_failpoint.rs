@@ -42,7 +42,7 @@ fn survive(driver: &'static str, point: &str) {
     for number in 0..10 {
         proxy.probe(&format!("/probe-{number}")).expect("a plain GET");
     }
-    let settled = poll(ms(3_000), || proxy.metric("ringway_in_flight", "") == 0.0);
+    let settled = poll(ms(3_000), || proxy.metric("ringway_requests_in_flight", "") == 0.0);
     assert!(settled, "{point}: permits and counts came back");
     let answer = ask(proxy.address, &plain_get("/last"), ms(3_000)).expect("an answer");
     assert_eq!(answer.finals[0].status, 200, "{point}: it serves as before");

@@ -33,6 +33,8 @@ pub struct RequestContext {
     pub timing: Timing,
     /// What filters tell later stages and each other (P12).
     pub attributes: Attributes,
+    /// For texts while they are put together; empty in between, memory is reused.
+    pub scratch: Vec<u8>,
 }
 
 /// What a request's head says beyond its fields.
@@ -128,25 +130,44 @@ pub struct Timing {
     pub retries: u32,
 }
 
-/// What filters tell later stages: few names with short values.
+/// What filters tell later stages: few names with short values. Its memory is reused.
 #[derive(Debug, Default)]
-pub struct Attributes(Vec<(Box<str>, Vec<u8>)>);
+pub struct Attributes {
+    bytes: Vec<u8>,
+    /// Names and values; one that was replaced is left in `bytes`.
+    entries: Vec<(Span, Span)>,
+}
 
 impl Attributes {
     /// The value under `name`.
     pub fn get(&self, name: &str) -> Option<&[u8]> {
-        self.0.iter().find(|(known, _)| **known == *name).map(|(_, value)| &**value)
+        let same = |(known, _): &&(Span, Span)| known.of(&self.bytes) == name.as_bytes();
+        self.entries.iter().find(same).map(|(_, value)| value.of(&self.bytes))
     }
 
     /// Puts a value under `name`, in place of the one that was there.
     pub fn set(&mut self, name: &str, value: &[u8]) {
-        match self.0.iter_mut().find(|(known, _)| **known == *name) {
-            Some((_, held)) => {
-                held.clear();
-                held.extend_from_slice(value);
-            }
-            None => self.0.push((name.into(), value.to_vec())),
+        self.set_with(name, |bytes| bytes.extend_from_slice(value));
+    }
+
+    /// The same with a value that `write` appends.
+    pub fn set_with(&mut self, name: &str, write: impl FnOnce(&mut Vec<u8>)) {
+        let start = self.bytes.len();
+        write(&mut self.bytes);
+        let end = self.bytes.len();
+        let value = Span::new(start, end);
+        let same = |(known, _): &&mut (Span, Span)| known.of(&self.bytes) == name.as_bytes();
+        if let Some((_, held)) = self.entries.iter_mut().find(same) {
+            *held = value;
+            return;
         }
+        self.bytes.extend_from_slice(name.as_bytes());
+        self.entries.push((Span::new(end, self.bytes.len()), value));
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.entries.clear();
     }
 }
 
@@ -191,7 +212,7 @@ impl RequestContext {
         self.request_id = RequestId::default();
         self.client = ClientFacts::default();
         self.timing = Timing::default();
-        self.attributes.0.clear();
+        self.attributes.clear();
     }
 }
 

@@ -222,16 +222,9 @@ pub fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
-/// Values of the fields called `name`, in order.
+/// Values of the fields called `name`, in order, those that filters added last.
 fn headers<'a>(context: &'a RequestContext, name: &str) -> impl Iterator<Item = &'a [u8]> {
-    let bytes = context.request.bytes.filled();
-    let fields = context.request.fields.iter();
-    fields
-        .filter(move |field| {
-            field.name.len() == name.len()
-                && field.name.of(bytes).eq_ignore_ascii_case(name.as_bytes())
-        })
-        .map(move |field| field.value.of(bytes))
+    context.request.values_named(name)
 }
 
 /// Values of the cookies called `name` (RFC 6265 section 4.2.1), without quotes round them. A name

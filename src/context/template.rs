@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::ops::Range;
 
-use Availability::{Request, Response, Upstream};
+use Availability::{Endpoint, Request, Response, Upstream};
 
 use super::RequestContext;
 use super::source::{Matched, Source};
@@ -60,8 +60,10 @@ enum Fixed {
 pub enum Availability {
     /// Once its route is known.
     Request,
-    /// Once its endpoint is known.
+    /// Once its upstream is chosen.
     Upstream,
+    /// Once its endpoint is chosen, which each try does anew.
+    Endpoint,
     /// Once the answer's head is known.
     Response,
 }
@@ -224,6 +226,17 @@ impl Template {
         })
     }
 
+    /// From when on all of its variables are known.
+    pub fn needs(&self) -> Availability {
+        let of = |part: &Part| match part {
+            Part::Variable(Variable::Fixed(fixed)) => {
+                FIXED.iter().find(|(_, known, _)| known == fixed).map(|(_, _, from)| *from)
+            }
+            Part::Text(_) | Part::Variable(_) => None,
+        };
+        self.parts.iter().filter_map(of).max().unwrap_or(Request)
+    }
+
     /// The path parameters that it asks for: the route must have them.
     pub fn params(&self) -> impl Iterator<Item = &str> {
         self.parts.iter().filter_map(|part| match part {
@@ -325,7 +338,8 @@ fn variable(name: &str, known: Availability) -> Result<Variable, (String, String
         if *from > known {
             let when = match from {
                 Availability::Response => "the answer has come",
-                Availability::Upstream | Availability::Request => "an endpoint was chosen",
+                Availability::Endpoint => "an endpoint was chosen",
+                Availability::Upstream | Availability::Request => "an upstream was chosen",
             };
             let message = format!("`{name}` is not known before {when}");
             return Err((message, "use it later, or leave it out here".into()));
@@ -388,7 +402,7 @@ const FIXED: &[(&str, Fixed, Availability)] = &[
     ("listener.name", Fixed::Listener, Request),
     ("route.id", Fixed::Route, Request),
     ("upstream.name", Fixed::Upstream, Upstream),
-    ("endpoint.address", Fixed::Endpoint, Upstream),
+    ("endpoint.address", Fixed::Endpoint, Endpoint),
     ("response.status", Fixed::Status, Response),
     ("upstream.time_ms", Fixed::UpstreamTime, Response),
 ];
@@ -493,6 +507,9 @@ mod tests {
         assert_eq!(parse("a$${b").plain(), Some(&b"a${b"[..]));
         assert_eq!(parse("").plain(), Some(&b""[..]));
         assert_eq!(parse("${route.id}").plain(), None);
+        let needs = |text| Template::parse(text, Response).expect("valid").needs();
+        assert_eq!(needs("a${route.id}"), Request);
+        assert_eq!(needs("${route.id}${upstream.name}"), Upstream);
         assert_eq!(parse("x${path.a}${path.b}").params().collect::<Vec<_>>(), ["a", "b"]);
     }
 }

@@ -8,8 +8,16 @@ use super::FilterId;
 
 /// State of filters, which the configuration compiler hands to the plan of the same filter again.
 /// It lives as long as a plan holds it.
+///
+/// What a compilation makes counts once its configuration is taken ([`Kept::take_over`]): a refused
+/// one changes nothing.
 #[derive(Debug, Default)]
-pub struct Kept(HashMap<FilterId, Weak<dyn Any + Send + Sync>>);
+pub struct Kept {
+    taken: States,
+    made: States,
+}
+
+type States = HashMap<FilterId, Weak<dyn Any + Send + Sync>>;
 
 impl Kept {
     /// The state of filter `id` as it stands, or a new one where there is none of this type.
@@ -18,18 +26,32 @@ impl Kept {
         id: FilterId,
         make: impl FnOnce() -> T,
     ) -> Arc<T> {
-        let kept = self.0.get(&id).and_then(Weak::upgrade);
-        kept.and_then(|state| state.downcast::<T>().ok()).unwrap_or_else(|| {
-            let made = Arc::new(make());
-            let state: Arc<dyn Any + Send + Sync> = made.clone();
-            self.0.insert(id, Arc::downgrade(&state));
-            made
-        })
+        self.renew(id, |kept| kept.unwrap_or_else(|| Arc::new(make())))
     }
 
-    /// Forgets those that no plan holds any more.
-    pub fn prune(&mut self) {
-        self.0.retain(|_, state| state.strong_count() > 0);
+    /// The state that `make` makes of the one that filter `id` has, if it has one of this type.
+    pub fn renew<T: Send + Sync + 'static>(
+        &mut self,
+        id: FilterId,
+        make: impl FnOnce(Option<Arc<T>>) -> Arc<T>,
+    ) -> Arc<T> {
+        let kept = self.taken.get(&id).and_then(Weak::upgrade);
+        let state = make(kept.and_then(|state| state.downcast::<T>().ok()));
+        let any: Arc<dyn Any + Send + Sync> = state.clone();
+        self.made.insert(id, Arc::downgrade(&any));
+        state
+    }
+
+    /// The configuration was taken: what was made for it counts, and what no plan holds any more is
+    /// forgotten.
+    pub fn take_over(&mut self) {
+        self.taken.extend(self.made.drain());
+        self.taken.retain(|_, state| state.strong_count() > 0);
+    }
+
+    /// The configuration was refused: what was made for it never was.
+    pub fn forget_made(&mut self) {
+        self.made.clear();
     }
 }
 
@@ -41,12 +63,27 @@ mod tests {
     fn the_same_filter_gets_its_state_again_and_another_type_a_new_one() {
         let mut kept = Kept::default();
         let first = kept.state(FilterId(1), || 7u32);
+        kept.take_over();
         assert!(Arc::ptr_eq(&first, &kept.state(FilterId(1), || 8u32)));
         assert_eq!(*kept.state(FilterId(2), || 8u32), 8);
         assert_eq!(*kept.state(FilterId(2), || "text"), "text");
+        kept.take_over();
         drop(first);
         assert_eq!(*kept.state(FilterId(1), || 9u32), 9, "nobody held it");
-        kept.prune();
-        assert!(kept.0.is_empty());
+        kept.take_over();
+        assert!(kept.taken.is_empty());
+    }
+
+    #[test]
+    fn a_refused_configuration_changes_nothing() {
+        let mut kept = Kept::default();
+        let first = kept.state(FilterId(1), || 7u32);
+        kept.take_over();
+        let refused =
+            kept.renew(FilterId(1), |held: Option<Arc<u32>>| Arc::new(*held.expect("held") + 1));
+        assert_eq!(*refused, 8);
+        drop(refused);
+        kept.forget_made();
+        assert!(Arc::ptr_eq(&first, &kept.state(FilterId(1), || 9u32)));
     }
 }

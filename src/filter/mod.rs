@@ -5,9 +5,12 @@
 //! come from that list.
 
 pub mod chain;
+pub mod gcra;
 pub mod kept;
+#[cfg(test)]
+pub mod testing;
 
-pub use chain::{Entry, FilterChain, OnError};
+pub use chain::{Entry, FilterChain, OnError, Passed, Pending, Progress};
 pub use kept::Kept;
 
 use std::fmt;
@@ -16,8 +19,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use crate::base::random::Random;
+use crate::config::Diagnostics;
 use crate::config::decode::Fields;
-use crate::context::RequestContext;
+use crate::context::source::Params;
+use crate::context::{Matched, RequestContext, Scope};
 use crate::error::ErrorKind;
 use crate::http::ResponseHead;
 
@@ -31,6 +36,9 @@ macro_rules! filters {
 }
 
 filters! {
+    headers,
+    cors,
+    rate_limit,
     ip_list,
     #[cfg(feature = "failpoint")] test_wait,
 }
@@ -54,7 +62,7 @@ pub enum Phase {
 pub struct Kind {
     /// Value of `kind`.
     pub name: &'static str,
-    /// When its hook on the request runs.
+    /// When its hook on the request runs, unless [`Filter::phase`] says otherwise.
     pub phase: Phase,
     /// Whether it may wait for something outside: then `on_error` must be given (B8).
     pub waits: bool,
@@ -93,6 +101,8 @@ pub struct Build<'a> {
     pub name: &'a str,
     /// What outlives reloads, by identity.
     pub kept: &'a mut Kept,
+    /// What is hardly meant that way.
+    pub warnings: &'a mut Diagnostics,
 }
 
 /// A filter as it runs: the same one on all cores, so that what it changes is atomic or in
@@ -100,6 +110,11 @@ pub struct Build<'a> {
 pub trait Filter: fmt::Debug + Send + Sync {
     /// Which of its hooks do anything.
     fn hooks(&self) -> Hooks;
+
+    /// When its hook on the request runs, where that is not what its kind says.
+    fn phase(&self) -> Option<Phase> {
+        None
+    }
 
     /// Looks at the request, may change it, and says how to go on.
     fn on_request(&self, _call: &mut Call<'_>) -> Verdict {
@@ -111,6 +126,11 @@ pub trait Filter: fmt::Debug + Send + Sync {
 
     /// Is told how it ended.
     fn on_log(&self, _context: &RequestContext, _status: u16) {}
+
+    /// How often a limiter had no room for a key and let it share with another.
+    fn crowded(&self) -> u64 {
+        0
+    }
 }
 
 /// Which hooks a filter has.
@@ -128,14 +148,51 @@ pub struct Hooks {
 pub struct Call<'a> {
     /// The request: facts in owned sections, to be read and changed.
     pub context: &'a mut RequestContext,
-    /// Id of the route.
-    pub route: &'a str,
+    /// The route. Its parameters are bound to a path by [`Call::matched`].
+    pub route: Matched<'a>,
+    /// Name of the listener.
+    pub listener: &'a str,
     /// Name of the upstream; empty before it is chosen.
     pub upstream: &'a str,
     /// For sampling.
     pub random: &'a Random,
     /// Which worker, and how many there are.
     pub worker: (usize, usize),
+    /// What a limiter decided: see [`Call::decide`].
+    pub decision: Option<Decision>,
+}
+
+/// What a limiter decided about a request, for its counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// The request may pass.
+    Allowed,
+    /// It may not.
+    Limited,
+}
+
+impl Call<'_> {
+    /// Tells the counters of this filter what it decided.
+    #[inline]
+    pub fn decide(&mut self, allowed: bool) {
+        self.decision = Some(if allowed { Decision::Allowed } else { Decision::Limited });
+    }
+
+    /// The route's id, and the parameters of the request's path.
+    #[inline]
+    pub fn matched(&self) -> Matched<'_> {
+        at_path(self.route, self.context.path())
+    }
+
+    /// What variables of texts stand for.
+    #[inline]
+    pub fn scope(&self) -> Scope<'_> {
+        Scope {
+            listener: self.listener,
+            upstream: self.upstream,
+            ..Scope::of_request(self.context, self.matched())
+        }
+    }
 }
 
 /// What [`Filter::on_response`] sees.
@@ -144,12 +201,42 @@ pub struct AnswerCall<'a> {
     pub context: &'a RequestContext,
     /// The answer's head, to be changed.
     pub head: &'a mut ResponseHead,
-    /// Id of the route.
-    pub route: &'a str,
+    /// The route. Its parameters are bound to a path by [`AnswerCall::scope`].
+    pub route: Matched<'a>,
+    /// Name of the listener.
+    pub listener: &'a str,
     /// Name of the upstream; empty where none was chosen.
     pub upstream: &'a str,
     /// Address of the endpoint; empty where none answered.
     pub endpoint: &'a str,
+    /// How long the upstream took to its head, in milliseconds, where it sent one.
+    pub upstream_ms: Option<u64>,
+}
+
+impl<'a> AnswerCall<'a> {
+    /// What variables of texts stand for.
+    #[inline]
+    pub fn scope(&self) -> Scope<'a> {
+        Scope {
+            context: self.context,
+            matched: at_path(self.route, self.context.path()),
+            listener: self.listener,
+            upstream: self.upstream,
+            endpoint: self.endpoint,
+            status: self.head.status,
+            upstream_ms: self.upstream_ms,
+        }
+    }
+}
+
+/// The same route, with the parameters of this path.
+fn at_path<'b>(route: Matched<'b>, path: &'b [u8]) -> Matched<'b> {
+    let params = match route.params {
+        Params::None => Params::None,
+        Params::Segments(params, _) => Params::Segments(params, path),
+        Params::Groups(pattern, _) => Params::Groups(pattern, path),
+    };
+    Matched { route: route.route, params }
 }
 
 /// How a request goes on after a filter.

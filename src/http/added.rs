@@ -39,12 +39,13 @@ impl Added {
     }
 
     /// Values under a name, in any case.
-    pub fn values<'a>(&'a self, name: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
+    pub fn values<'a>(&'a self, name: &[u8]) -> impl Iterator<Item = &'a [u8]> {
         let same = move |(known, _): &(&[u8], &[u8])| known.eq_ignore_ascii_case(name);
         self.iter().filter(same).map(|(_, value)| value)
     }
 
-    /// Adds a line whose value `write` appends. Bytes that would end the line are left out.
+    /// Adds a line whose value `write` appends. Bytes that no value may have (RFC 9110 section 5.5)
+    /// are left out.
     pub fn push_with(&mut self, name: &[u8], write: impl FnOnce(&mut Vec<u8>)) {
         debug_assert!(http::HeaderName::from_bytes(name).is_ok(), "checked when configured");
         let start = self.bytes.len();
@@ -53,13 +54,23 @@ impl Added {
         self.bytes.extend_from_slice(b": ");
         let start = self.bytes.len();
         write(&mut self.bytes);
-        if memchr::memchr3(b'\r', b'\n', 0, &self.bytes[start..]).is_some() {
+        if self.bytes[start..].iter().any(|byte| is_forbidden(*byte)) {
             let kept = self.bytes.split_off(start);
-            self.bytes.extend(kept.into_iter().filter(|byte| !matches!(byte, b'\r' | b'\n' | 0)));
+            self.bytes.extend(kept.into_iter().filter(|byte| !is_forbidden(*byte)));
         }
         let value = Span::new(start, self.bytes.len());
         self.bytes.extend_from_slice(b"\r\n");
         self.lines.push(Line { name, value });
+    }
+
+    /// The same, unless nothing is left of the value.
+    pub fn push_unless_empty(&mut self, name: &[u8], write: impl FnOnce(&mut Vec<u8>)) {
+        let start = self.bytes.len();
+        self.push_with(name, write);
+        if self.lines.last().is_some_and(|line| line.value.is_empty()) {
+            self.lines.pop();
+            self.bytes.truncate(start);
+        }
     }
 
     /// Adds a line.
@@ -69,14 +80,25 @@ impl Added {
 
     /// Removes the lines with a name, in any case. Whether there were some.
     pub fn remove(&mut self, name: &[u8]) -> bool {
-        if !self.iter().any(|(known, _)| known.eq_ignore_ascii_case(name)) {
-            return false;
-        }
-        let kept = std::mem::take(self);
-        for (known, value) in kept.iter().filter(|(known, _)| !known.eq_ignore_ascii_case(name)) {
-            self.push(known, value);
-        }
-        true
+        let Added { bytes, lines } = self;
+        let before = lines.len();
+        let (mut end, mut start) = (0, 0);
+        lines.retain_mut(|line| {
+            let length = line.value.end as usize + 2 - start;
+            let kept = !line.name.of(bytes).eq_ignore_ascii_case(name);
+            if kept {
+                bytes.copy_within(start..start + length, end);
+                let back = |span: Span| {
+                    Span::new(span.start as usize + end - start, span.end as usize + end - start)
+                };
+                *line = Line { name: back(line.name), value: back(line.value) };
+                end += length;
+            }
+            start += length;
+            kept
+        });
+        bytes.truncate(end);
+        lines.len() < before
     }
 
     /// Forgets all; the memory stays.
@@ -84,6 +106,11 @@ impl Added {
         self.bytes.clear();
         self.lines.clear();
     }
+}
+
+/// RFC 9110 section 5.5: controls but for the tab cannot stand in a value.
+fn is_forbidden(byte: u8) -> bool {
+    byte.is_ascii_control() && byte != b'\t'
 }
 
 #[cfg(test)]
@@ -94,11 +121,15 @@ mod tests {
     fn lines_are_added_removed_and_never_broken() {
         let mut added = Added::default();
         added.push(b"X-One", b"1");
-        added.push(b"x-two", b"a\r\nEvil: yes\0");
+        added.push(b"x-two", b"a\r\nEvil: yes\0\x7f");
         added.push(b"x-one", b"2");
         assert_eq!(added.bytes(), b"X-One: 1\r\nx-two: aEvil: yes\r\nx-one: 2\r\n");
         assert_eq!(added.values(b"X-ONE").collect::<Vec<_>>(), [b"1", b"2"]);
         assert!(added.remove(b"X-one") && !added.remove(b"x-one"));
         assert_eq!((added.bytes(), added.len()), (b"x-two: aEvil: yes\r\n".as_slice(), 1));
+        added.push(b"x-three", b"3");
+        added.push_unless_empty(b"x-four", |bytes| bytes.extend_from_slice(b"\r\n"));
+        assert!(added.remove(b"x-two"));
+        assert_eq!(added.iter().collect::<Vec<_>>(), [(&b"x-three"[..], &b"3"[..])]);
     }
 }

@@ -259,7 +259,7 @@ macro_rules! shared {
             }
 
             /// Values of the fields with any name, in order, added ones last.
-            pub fn values_named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
+            pub fn values_named<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a [u8]> {
                 let bytes = self.bytes.filled();
                 self.fields
                     .iter()

@@ -204,7 +204,7 @@ fn encode_final(
     close: bool,
 ) {
     answer.head_at = Some(Instant::now());
-    filters::on_response(job.matched, job.context, answer);
+    filters::on_response(job.matched, job.context, &job.listener().name, answer);
     let persistence = match (close, job.context.request.version) {
         (true, _) => Persistence::Close,
         (false, Version::Http10) => Persistence::KeepAlive,

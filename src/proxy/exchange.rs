@@ -1,12 +1,13 @@
 //! One request and its answer: the state that lives only while it is served, pooled per core.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Instant;
 
 use crate::base::buffer::Buf;
 use crate::context::RequestContext;
 use crate::error::ErrorKind;
+use crate::filter::Progress;
 use crate::http::{BodyFraming, ResponseHead};
 use crate::http1::body::Body;
 use crate::http1::head::{RequestParser, ResponseParser};
@@ -36,8 +37,8 @@ pub struct Matched {
     pub held: Rc<Held>,
     /// What the route says of bounds.
     pub terms: Terms,
-    /// How many of the route's filters it has passed: they stand in the order of their phases.
-    pub passed: usize,
+    /// How far it has come in the route's filters.
+    pub progress: Cell<Progress>,
     /// Which of the route's targets was chosen.
     pub target: usize,
     /// The upstream, once it is chosen.
@@ -53,7 +54,7 @@ impl Matched {
         Matched {
             held: core.holders.place(),
             terms: Terms::default(),
-            passed: 0,
+            progress: Cell::default(),
             target: 0,
             upstream: None,
             settings: None,
@@ -82,7 +83,7 @@ impl Matched {
     fn reset(&mut self) {
         self.held.clear();
         self.terms = Terms::default();
-        self.passed = 0;
+        self.progress.take();
         self.upstream = None;
         self.settings = None;
         self.endpoint = None;

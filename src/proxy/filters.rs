@@ -1,7 +1,5 @@
 //! The filters of a route, run over one request.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::time::{Duration, Instant};
 
 use super::exchange::{Answer, Exchange, Matched};
@@ -9,10 +7,13 @@ use super::forward::Place;
 use super::serve::Ended;
 use crate::context::RequestContext;
 use crate::error::ErrorKind;
-use crate::filter::{AnswerCall, Call, OnError, Phase, Resume, Verdict};
+use crate::filter::{
+    AnswerCall, Call, Decision, FilterId, OnError, Passed, Pending, Phase, Resume, Verdict,
+};
 use crate::io::runtime::until;
 use crate::io::{Wait, sleep_ms};
 use crate::limits::{SWEEP_MS, TIMEOUT_MS_MAX};
+use crate::route::RoutePlan;
 
 /// Lets the request pass the filters of the phases up to `last` that it has not passed yet.
 ///
@@ -39,45 +40,53 @@ enum Step {
     Waits(Pending),
 }
 
-/// A filter that waits.
-struct Pending {
-    waiting: Pin<Box<dyn Future<Output = Resume>>>,
-    on_error: OnError,
-    timeout_ms: u64,
-}
-
 /// Runs filters until one ends the request or waits.
 fn run(exchange: &mut Exchange, place: &Place<'_>, last: Phase) -> Step {
     let Exchange { context, matched, .. } = exchange;
     let plans = matched.held.plans();
     let (Some(route), Some(chain)) = (plans.route(), plans.chain()) else { return Step::Passed };
-    while let Some(entry) = chain.request().get(matched.passed).filter(|entry| entry.phase <= last)
-    {
-        matched.passed += 1;
-        let mut call = call(context, place, &route.id, matched.upstream_name());
-        match entry.on_request(&mut call) {
-            Verdict::Continue => {}
-            Verdict::Respond(reply) => return Step::Ended(Ended::Reply(Box::new(reply))),
-            Verdict::Wait(waiting) => {
-                return Step::Waits(Pending {
-                    waiting,
-                    on_error: entry.on_error,
-                    timeout_ms: entry.timeout_ms,
-                });
-            }
-        }
+    if chain.is_empty() {
+        return Step::Passed;
     }
-    Step::Passed
+    let mut call = call(context, place, route, matched.upstream_name());
+    let mut progress = matched.progress.get();
+    let passed =
+        chain.on_request(&mut progress, last, &mut call, |id, made| decided(place, id, made));
+    matched.progress.set(progress);
+    match passed {
+        Passed::Through => Step::Passed,
+        Passed::Answered(id, reply) => {
+            place.core.series.filter(id.0, |series| series.answered.increment());
+            Step::Ended(Ended::Reply(Box::new(reply)))
+        }
+        Passed::Waits(pending) => Step::Waits(pending),
+    }
+}
+
+/// Counts what a limiter decided.
+fn decided(place: &Place<'_>, id: FilterId, decision: Decision) {
+    place.core.series.filter(id.0, |series| match decision {
+        Decision::Allowed => series.allowed.increment(),
+        Decision::Limited => series.limited.increment(),
+    });
 }
 
 fn call<'a>(
     context: &'a mut RequestContext,
     place: &'a Place<'_>,
-    route: &'a str,
+    route: &'a RoutePlan,
     upstream: &'a str,
 ) -> Call<'a> {
-    let random = &place.core.random;
-    Call { context, route, upstream, random, worker: (place.core.index, place.core.workers) }
+    Call {
+        context,
+        // Filters bind it to the path.
+        route: route.matched(b""),
+        listener: &place.listener().name,
+        upstream,
+        random: &place.core.random,
+        worker: (place.core.index, place.core.workers),
+        decision: None,
+    }
 }
 
 /// Waits for a filter, for a bounded time, and goes on as it says. The client is watched meanwhile.
@@ -94,17 +103,25 @@ async fn wait_for(
             Err(ErrorKind::FilterTimeout) if left_ms(exchange) == 0 => {
                 return Err(ErrorKind::TotalTimeout.into());
             }
-            Err(kind) => return failed(&pending, kind),
+            Err(kind) => return failed(&pending, place, kind),
         };
         let Resume::With(resume) = resumed else {
-            return failed(&pending, ErrorKind::FilterFailed);
+            return failed(&pending, place, ErrorKind::FilterFailed);
         };
         let Exchange { context, matched, .. } = &mut *exchange;
         let plans = matched.held.plans();
-        let route = plans.route().map_or("", |route| &route.id);
-        match resume(&mut call(context, place, route, matched.upstream_name())) {
+        let Some(route) = plans.route() else { return Err(ErrorKind::FilterFailed.into()) };
+        let mut call = call(context, place, route, matched.upstream_name());
+        let verdict = resume(&mut call);
+        if let Some(decision) = call.decision {
+            decided(place, pending.id, decision);
+        }
+        match verdict {
             Verdict::Continue => return Ok(()),
-            Verdict::Respond(reply) => return Err(Ended::Reply(Box::new(reply))),
+            Verdict::Respond(reply) => {
+                place.core.series.filter(pending.id.0, |series| series.answered.increment());
+                return Err(Ended::Reply(Box::new(reply)));
+            }
             Verdict::Wait(waiting) => pending.waiting = waiting,
         }
     }
@@ -141,21 +158,51 @@ async fn resume_by(
     resumed
 }
 
-fn failed(pending: &Pending, kind: ErrorKind) -> Result<(), Ended> {
-    match (kind, pending.on_error) {
-        (ErrorKind::ClientAborted, _) | (_, OnError::Reject) => Err(kind.into()),
-        (_, OnError::Skip) => Ok(()),
+/// What becomes of a request whose filter did not come to a verdict.
+fn failed(pending: &Pending, place: &Place<'_>, kind: ErrorKind) -> Result<(), Ended> {
+    let skipped = pending.on_error == OnError::Skip && kind != ErrorKind::ClientAborted;
+    place.core.series.filter(pending.id.0, |series| match kind {
+        ErrorKind::FilterTimeout => series.timed_out.increment(),
+        ErrorKind::FilterFailed => series.failed.increment(),
+        _ => {}
+    });
+    if !skipped {
+        return Err(kind.into());
     }
+    place.core.series.filter(pending.id.0, |series| series.skipped.increment());
+    Ok(())
 }
 
 /// Lets the filters on responses change the head of an answer, the gateway's own included (P7).
-pub(super) fn on_response(matched: &Matched, context: &RequestContext, answer: &mut Answer) {
+pub(super) fn on_response(
+    matched: &Matched,
+    context: &RequestContext,
+    listener: &str,
+    answer: &mut Answer,
+) {
     let plans = matched.held.plans();
     let (Some(route), Some(chain)) = (plans.route(), plans.chain()) else { return };
     if chain.is_empty() {
         return;
     }
-    let head = &mut answer.head;
-    let (upstream, endpoint) = (matched.upstream_name(), matched.endpoint_name());
-    chain.on_response(&mut AnswerCall { context, head, route: &route.id, upstream, endpoint });
+    let upstream_ms = upstream_ms(context, answer);
+    let mut call = AnswerCall {
+        context,
+        head: &mut answer.head,
+        route: route.matched(b""),
+        listener,
+        upstream: matched.upstream_name(),
+        endpoint: matched.endpoint_name(),
+        upstream_ms,
+    };
+    let mut progress = matched.progress.get();
+    chain.on_response(&mut progress, &mut call);
+    matched.progress.set(progress);
+}
+
+/// How long the upstream took to its head.
+fn upstream_ms(context: &RequestContext, answer: &Answer) -> Option<u64> {
+    let asked = context.timing.upstream_started.or(context.timing.started)?;
+    let took = answer.head_at?.saturating_duration_since(asked);
+    u64::try_from(took.as_millis()).ok()
 }

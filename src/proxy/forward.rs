@@ -161,7 +161,7 @@ impl Attempt<'_> {
         let replayable = exchange.replayable();
         let mut attached = Attached { lease: None, down: self.place.down, total: self.total };
         // A first try begins with the request, as far as microseconds go.
-        if exchange.matched.passed > 0 || exchange.context.timing.retries > 0 {
+        if exchange.matched.progress.get().has_begun() || exchange.context.timing.retries > 0 {
             exchange.context.timing.upstream_started = Some(Instant::now());
         }
         match self.connection(exchange).await {

@@ -34,7 +34,8 @@ pub(super) fn record(exchange: &Exchange, place: &Place<'_>) {
     });
     let plans = exchange.matched.held.plans();
     if let Some(chain) = plans.chain().filter(|chain| !chain.is_empty()) {
-        chain.on_log(&exchange.context, exchange.answer.status);
+        let mut progress = exchange.matched.progress.get();
+        chain.on_log(&mut progress, &exchange.context, exchange.answer.status);
     }
     if place.core.log.borrow().is_on() {
         drop(plans);

@@ -88,7 +88,7 @@ fn encode(exchange: &mut Exchange, place: &Place<'_>, reply: Reply, close: bool)
     for (name, value) in &reply.fields {
         head.add(name, value);
     }
-    filters::on_response(matched, context, answer);
+    filters::on_response(matched, context, &place.listener().name, answer);
     let head = &mut answer.head;
     // RFC 9110 section 8.6: these two have no content, and do not say that they have none.
     if !matches!(reply.status, 204 | 304) {

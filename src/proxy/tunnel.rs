@@ -24,7 +24,7 @@ pub(super) async fn run(
     job: &Job<'_>,
 ) -> Result<Next, ErrorKind> {
     answer.head_at = Some(Instant::now());
-    filters::on_response(job.matched, job.context, answer);
+    filters::on_response(job.matched, job.context, &job.listener().name, answer);
     let edit = ResponseEdit {
         framing: BodyFraming::None,
         drop_content_length: true,

@@ -54,6 +54,7 @@ pub fn compile_tree(
     let filters = filters::Named::decode(&config, ids, &mut decoder);
     if !complete {
         decoder.found.retain_placed(before);
+        ids.kept.forget_made();
         return Err(decoder.found);
     }
     let chains = (config.routes.iter())
@@ -66,12 +67,13 @@ pub fn compile_tree(
     let whole: Vec<_> = rules.iter().filter_map(|(r, rule)| Some((*r, rule.as_ref()?))).collect();
     rivals::check(&config, &whole, &mut found);
     if !found.is_empty() {
+        ids.kept.forget_made();
         return Err(found);
     }
-    ids.kept.prune();
+    ids.kept.take_over();
     found.append(unused_upstreams(&config));
     rivals::warnings(&whole, &mut found);
-    filters.warn_unused(&mut found);
+    filters.warn(&mut found);
     Ok((snapshot(&config, rules, chains, ids, version), found))
 }
 

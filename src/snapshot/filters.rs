@@ -1,6 +1,6 @@
 //! Filters: named ones, those that a route brings along, and the chain of each route.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -10,6 +10,7 @@ use crate::config::read::{choice, string, timeout};
 use crate::config::tree::{Node, Spanned, Value};
 use crate::config::written::Config;
 use crate::config::{Diagnostic, Diagnostics};
+use crate::context::Condition;
 use crate::filter::{Build, Entry, FilterChain, KINDS, Kind, OnError};
 use crate::limits::FILTER_TIMEOUT_MS;
 
@@ -20,6 +21,8 @@ pub(super) struct Named<'t> {
     all: Vec<&'t Spanned<Box<str>>>,
     /// The chain of a route without filters: one for all of them.
     none: Arc<FilterChain>,
+    /// What is hardly meant that way.
+    warnings: RefCell<Diagnostics>,
 }
 
 struct Member {
@@ -35,13 +38,14 @@ impl<'t> Named<'t> {
         decoder: &mut Decoder,
     ) -> Named<'t> {
         let mut filters = HashMap::new();
+        let mut warnings = Diagnostics::default();
         for (name, node) in &config.filters {
-            if let Some(entry) = entry(node, &name.value, ids, decoder) {
+            if let Some(entry) = entry(node, &name.value, ids, decoder, &mut warnings) {
                 filters.insert(&*name.value, Member { entry, used: Cell::new(false) });
             }
         }
         let all = config.filters.iter().map(|(name, _)| name).collect();
-        Named { filters, all, none: Arc::default() }
+        Named { filters, all, none: Arc::default(), warnings: warnings.into() }
     }
 
     /// The chain of a route called `id`: names of filters, or tables of its own.
@@ -56,13 +60,17 @@ impl<'t> Named<'t> {
             return self.none.clone();
         }
         let mut entries = Vec::new();
-        for (position, node) in written.iter().enumerate() {
+        let mut own: Vec<&str> = Vec::new();
+        for node in written {
             match &node.value {
                 Value::String(name) => entries.extend(self.named(name, node, decoder)),
                 _ => {
                     let kind = kind_name(node).unwrap_or("filter");
-                    let name = format!("{id}.{position}.{kind}");
-                    entries.extend(entry(node, &name, ids, decoder));
+                    own.push(kind);
+                    let count = own.iter().filter(|known| **known == kind).count();
+                    let name = own_name(id, kind, count);
+                    let warnings = &mut self.warnings.borrow_mut();
+                    entries.extend(entry(node, &name, ids, decoder, warnings));
                 }
             }
         }
@@ -88,8 +96,9 @@ impl<'t> Named<'t> {
         None
     }
 
-    /// Filters that no route names.
-    pub(super) fn warn_unused(&self, warnings: &mut Diagnostics) {
+    /// What is hardly meant that way, and filters that no route names.
+    pub(super) fn warn(&self, warnings: &mut Diagnostics) {
+        self.warnings.take().iter().cloned().for_each(|warning| warnings.push(warning));
         for name in &self.all {
             if self.filters.get(&*name.value).is_some_and(|member| !member.used.get()) {
                 let message = format!("filter `{}` is used by no route", name.value);
@@ -100,6 +109,15 @@ impl<'t> Named<'t> {
                 );
             }
         }
+    }
+}
+
+/// The name of a filter that a route brings along, the `count`th of its kind there: others may come
+/// and go beside it, and it keeps its state.
+fn own_name(route: &str, kind: &str, count: usize) -> String {
+    match count {
+        1 => format!("{route}.{kind}"),
+        count => format!("{route}.{kind}.{count}"),
     }
 }
 
@@ -114,10 +132,18 @@ fn kind_name(node: &Node) -> Option<&str> {
 }
 
 /// Reads one filter's table: the keys that all have, then those of its kind.
-fn entry(node: &Node, name: &str, ids: &mut Ids, decoder: &mut Decoder) -> Option<Entry> {
+fn entry(
+    node: &Node,
+    name: &str,
+    ids: &mut Ids,
+    decoder: &mut Decoder,
+    warnings: &mut Diagnostics,
+) -> Option<Entry> {
     let kind = find_kind(node, decoder)?;
+    let before = decoder.found.count();
     let mut f = Fields::of(section(kind), node, decoder)?;
     f.optional("kind", string);
+    let when = f.optional("when", Condition::decode_all).unwrap_or_default();
     let (on_error, timeout_ms) = if kind.waits {
         let on_error = f.required("on_error", "\"reject\"", choice(ON_ERROR));
         (on_error, f.optional("timeout", timeout))
@@ -125,16 +151,22 @@ fn entry(node: &Node, name: &str, ids: &mut Ids, decoder: &mut Decoder) -> Optio
         (Some(OnError::Reject), None)
     };
     let id = ids.filter(name);
-    let filter = (kind.decode)(&mut f, &mut Build { id, name, kept: &mut ids.kept });
+    let mut build = Build { id, name, kept: &mut ids.kept, warnings };
+    let filter = (kind.decode)(&mut f, &mut build);
     f.finish();
+    if decoder.found.count() > before {
+        return None;
+    }
+    let filter = filter?;
     Some(Entry {
         id,
         name: name.into(),
-        phase: kind.phase,
-        when: Arc::new([]),
+        phase: filter.phase().unwrap_or(kind.phase),
+        hooks: filter.hooks(),
+        when: when.into(),
         on_error: on_error?,
         timeout_ms: timeout_ms.unwrap_or(FILTER_TIMEOUT_MS),
-        filter: filter?,
+        filter,
     })
 }
 

@@ -180,7 +180,7 @@ fn rewrite(
 }
 
 fn host_rewrite(node: &Node, decoder: &mut Decoder) -> Option<Template> {
-    let template = Template::decode(Availability::Upstream)(node, decoder)?;
+    let template = Template::decode(Availability::Endpoint)(node, decoder)?;
     let in_host = |byte: &u8| valid_host(&[b'a', *byte]) || b":[]".contains(byte);
     let right = match template.plain() {
         Some(text) => valid_host(text),

@@ -1,0 +1,45 @@
+//! What the tests of filters share: a filter from its text, as `snapshot` makes it.
+
+use std::sync::Arc;
+
+use super::{Build, Filter, FilterId, KINDS, Kept};
+use crate::config::decode::{Decoder, Fields};
+use crate::config::tree::Node;
+use crate::config::{Diagnostics, Source};
+
+/// A filter, or everything that is said of its text; and its warnings.
+pub fn decode(
+    kind: &str,
+    text: &str,
+    kept: &mut Kept,
+) -> Result<(Arc<dyn Filter>, String), String> {
+    let kind = KINDS.iter().find(|known| known.name == kind).expect("a kind");
+    let mut decoder = Decoder::default();
+    let shown = |found: &Diagnostics| found.render(&Source::toml("x.toml", text).into(), false);
+    let Some(node) = Node::parse_toml(text, &mut decoder.found) else {
+        return Err(shown(&decoder.found));
+    };
+    let mut f = Fields::of("filter", &node, &mut decoder).expect("a table");
+    let mut warnings = Diagnostics::default();
+    let mut build = Build { id: FilterId(7), name: "it", kept, warnings: &mut warnings };
+    let filter = (kind.decode)(&mut f, &mut build);
+    f.finish();
+    match filter.filter(|_| decoder.found.is_empty()) {
+        Some(filter) => {
+            kept.take_over();
+            Ok((filter, shown(&warnings)))
+        }
+        None => Err(shown(&decoder.found)),
+    }
+}
+
+/// A filter whose text is right.
+pub fn decoded(kind: &str, text: &str) -> Arc<dyn Filter> {
+    decode(kind, text, &mut Kept::default()).unwrap_or_else(|said| panic!("{said}")).0
+}
+
+/// What is said of a text that is wrong.
+pub fn refused(kind: &str, text: &str) -> String {
+    let said = decode(kind, text, &mut Kept::default()).err();
+    said.unwrap_or_else(|| panic!("taken: {text}"))
+}
