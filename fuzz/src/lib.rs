@@ -9,6 +9,7 @@ pub mod chunked;
 pub mod connection;
 pub mod framing;
 pub mod head;
+pub mod header_variables;
 pub mod target;
 
 #[path = "../../tests/reference/mod.rs"]
@@ -22,6 +23,8 @@ pub use chunked::chunked;
 pub use connection::connection;
 pub use framing::framing;
 pub use head::{request_head, response_head};
+#[allow(unused_imports, reason = "tests that include this file use a part of it")]
+pub use header_variables::header_variables;
 pub use target::target;
 
 use reference::Stop;
