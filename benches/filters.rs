@@ -77,6 +77,7 @@ fn run(bencher: Bencher<'_, '_>, filters: &[&str], length: usize) {
             listener: "a",
             upstream: "u",
             endpoint: "127.0.0.1:9001",
+            upstream_ms: None,
         };
         chain.on_response(&mut progress, &mut answer);
         chain.on_log(&mut progress, &context, 200);

@@ -62,6 +62,8 @@ pub const EXCHANGES_KEPT: usize = 256;
 pub const ACCEPT_BURST_MAX: usize = 64;
 /// Connections the kernel queues for a listener.
 pub const ACCEPT_BACKLOG: i32 = 4096;
+/// Time that handshakes are given to end before a listener is closed: a round trip or two.
+pub const HANDSHAKE_MS: u64 = 100;
 /// Descriptors kept for everything that is not a connection: rings, logs, admin, configuration.
 pub const DESCRIPTORS_RESERVED: u64 = 64;
 /// Shortest and longest pause after the descriptors ran out, in milliseconds.
@@ -116,7 +118,7 @@ pub const POOL_IDLE_MAX: usize = 65_535;
 pub const POOL_PEEKS_PER_SWEEP: usize = 64;
 /// Times that one request is tried, the first included: again only where nothing was sent, or on a
 /// stale connection where it can be replayed.
-pub const TRIES_MAX: usize = 3;
+pub const TRIES_MAX: u8 = 3;
 /// Weight of an endpoint.
 pub const WEIGHT_MAX: u32 = 65_535;
 /// Weight of an endpoint that gives none.
@@ -134,6 +136,11 @@ pub const INBOX_MESSAGES: usize = 64;
 pub const ACKNOWLEDGE_MS: u64 = 10_000;
 /// Time in which every worker must have started.
 pub const START_MS: u64 = 10_000;
+/// Time that the start waits for an address that is in use: what a killed process of ours held is
+/// free a moment later.
+pub const BIND_AT_START_MS: u64 = 500;
+/// Time between two tries of that.
+pub const BIND_RETRY_MS: u64 = 20;
 /// Time that the start waits for names to be resolved.
 pub const RESOLVE_AT_START_MS: u64 = 2_000;
 /// Time between two tries to hand a message to a worker whose inbox was full.
@@ -151,10 +158,21 @@ pub const WORKERS_MAX: usize = 1024;
 pub const ADMIN_CONNECTIONS_MAX: usize = 64;
 /// Time in which a request to the admin API must have arrived; also how long one may stay idle.
 pub const ADMIN_HEAD_TIMEOUT_MS: u64 = 30_000;
+/// Series that one worker keeps of all kinds together: 256 bytes each, 2.5 MiB; what is hit beyond
+/// them is counted as `other`.
+pub const SERIES_MAX: usize = 10_000;
+/// Routes that `status` shows, busiest first.
+pub const STATUS_ROUTES_MAX: usize = 20;
+/// Upstreams, endpoints and filters that `status` shows, of each kind.
+pub const STATUS_SERIES_MAX: usize = 1_000;
+/// Time that `reload` waits for its answer: for a reload that is under way, its own, and names that
+/// are slow to resolve.
+pub const RELOAD_TIMEOUT_MS: u64 = 60_000;
 /// Time that `status` waits for its answer.
 pub const STATUS_TIMEOUT_MS: u64 = 5_000;
-/// Bytes that `status` reads of it: 1024 workers fit.
-pub const STATUS_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Bytes that the command line reads of an answer: the status of 1024 workers and of all
+/// the series that it shows fits.
+pub const ADMIN_ANSWER_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Bytes of a body that the demo origin echoes.
 pub const DEMO_BODY_BYTES_MAX: usize = 1024 * 1024;
 /// Time in which a demo origin must have served a request.
@@ -163,8 +181,42 @@ pub const DEMO_TIMEOUT_MS: u64 = 75_000;
 /// Panics of a service loop within a minute that end the process.
 pub const SERVICE_PANICS_MAX: u32 = 3;
 
-/// Bytes of a configuration file.
+/// Bytes of the access log that a worker collects before it hands them over: one write of the
+/// writer's, and a few hundred records.
+pub const ACCESS_LOG_CHUNK_BYTES: usize = 64 * 1024;
+/// Chunks of one worker that wait for the writer: 4 MiB, used only while the disk stands still. At
+/// 80,000 JSON records a second that is two [`ACCESS_LOG_LOOK_MS`]; with half of it a busy machine
+/// lost some of them.
+pub const ACCESS_LOG_QUEUE_CHUNKS: usize = 64;
+/// Bytes of a target, a referer or a user agent in the access log; longer ones are cut.
+pub const ACCESS_LOG_TEXT_BYTES_MAX: usize = 2 * 1024;
+/// Bytes of a method, a host, a request id or a name in the access log; longer ones are cut.
+pub const ACCESS_LOG_NAME_BYTES_MAX: usize = 256;
+/// Time between two looks of the access log's writer for chunks: workers do not wake it.
+pub const ACCESS_LOG_LOOK_MS: u64 = 50;
+/// The same while an eighth of a queue fills between two looks.
+pub const ACCESS_LOG_LOOK_BUSY_MS: u64 = 10;
+/// Time after which an access log that takes nothing is complained of.
+pub const ACCESS_LOG_STALL_MS: u64 = 1_000;
+/// Time between two complaints about the same access log.
+pub const ACCESS_LOG_COMPLAINT_MS: u64 = 60_000;
+/// Commands that wait for the access log's writer while it is inside a write.
+pub const ACCESS_LOG_COMMANDS: usize = 64;
+/// Bytes written at once to a standard output that may block: what a pipe that is ready takes
+/// (`PIPE_BUF`).
+pub const ACCESS_LOG_PIECE_BYTES: usize = 4 * 1024;
+/// Time that the end of the process waits for the access log to be written out.
+pub const ACCESS_LOG_FINISH_MS: u64 = 1_000;
+
+/// Bytes of a configuration, all its files together.
 pub const CONFIG_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// Files of a configuration.
+pub const CONFIG_FILES_MAX: usize = 1_024;
+/// Files that include each other, one inside the other; deeper ones cannot be followed by a reader
+/// either.
+pub const INCLUDE_DEPTH_MAX: usize = 8;
+/// Bytes that environment variables add to a configuration: a long one may stand in many places.
+pub const ENVIRONMENT_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Errors of one configuration that are shown.
 pub const CONFIG_ERRORS_MAX: usize = 100;
 /// Tables and arrays inside each other; the deepest key of ours stands in the fifth.
@@ -252,6 +304,8 @@ const _: () = assert!(URI_BYTES_DEFAULT < HEAD_BYTES_DEFAULT, "a longest target 
 const _: () = assert!(URI_BYTES_MIN < HEAD_BYTES_MIN, "a smallest head has room for a target");
 const _: () = assert!(WEIGHT_DEFAULT <= WEIGHT_MAX && POOL_IDLE_DEFAULT <= POOL_IDLE_MAX);
 const _: () = assert!(TRAILER_BYTES_MAX < HEAD_BUFFER_BYTES, "a trailer section fits a buffer");
+const _: () =
+    assert!(RELOAD_TIMEOUT_MS > 2 * (ACKNOWLEDGE_MS + RESOLVE_AT_START_MS), "two in a row");
 const _: () = assert!(SWEEP_FINE_MS <= TIMEOUT_MS_MIN, "the sweep sees the shortest timeout");
 const _: () = assert!(HEAD_BYTES_MAX < u32::MAX as usize, "spans are 32 bits");
 const _: () = assert!(UPSTREAM_IDLE_TIMEOUT_MS < 60_000, "the proxy closes before the server");

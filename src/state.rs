@@ -17,7 +17,8 @@ use std::time::{Instant, SystemTime};
 use crate::base::random::Random;
 use crate::io::wait::Deadlines;
 use crate::limits::POOL_PEEKS_PER_SWEEP;
-use crate::observe::WorkerCounters;
+use crate::observe::access_log::LogBuffer;
+use crate::observe::{WorkerCounters, WorkerSeries};
 use crate::snapshot::Snapshot;
 use crate::upstream::{Endpoint, EndpointId, Upstream, UpstreamId};
 
@@ -25,12 +26,16 @@ use crate::upstream::{Endpoint, EndpointId, Upstream, UpstreamId};
 pub struct Core {
     /// Counters that only this core writes.
     pub counters: Arc<WorkerCounters>,
+    /// What it counts of routes, upstreams, endpoints, filters and listeners.
+    pub series: WorkerSeries,
     /// Deadlines of all its connections.
     pub deadlines: Rc<Deadlines>,
     /// For request ids and jitter.
     pub random: Random,
     /// Whether it is draining: every answer ends its connection.
     pub draining: Cell<bool>,
+    /// Its lines of the access log.
+    pub log: RefCell<LogBuffer>,
     /// Which worker it is.
     pub index: usize,
     /// How many workers share the caps.
@@ -64,14 +69,18 @@ impl Core {
     pub fn new(
         snapshot: Arc<Snapshot>,
         counters: Arc<WorkerCounters>,
+        log: LogBuffer,
+        series: WorkerSeries,
         index: usize,
         workers: usize,
     ) -> Rc<Core> {
         let core = Rc::new(Core {
             counters,
+            series,
             deadlines: Deadlines::new(),
             random: Random::new(),
             draining: Cell::new(false),
+            log: RefCell::new(log),
             index,
             workers,
             snapshot: RefCell::new(Rc::new(Pinned(snapshot.clone()))),
@@ -127,6 +136,9 @@ impl Core {
                 endpoint.set_addresses(addresses);
             }
         }
+        let format = snapshot.access_log.as_ref().map(|plan| plan.format);
+        self.log.borrow_mut().set_format(format);
+        self.series.retain(&snapshot.names);
         self.counters.snapshot_version.set(snapshot.version);
         self.snapshot.replace(Rc::new(Pinned(snapshot)));
         self.holders.unpin_all();
@@ -169,6 +181,7 @@ impl Core {
         if now_ms >= self.date_at_ms.get() + 500 {
             self.refresh_date(now_ms);
         }
+        self.log.borrow_mut().flush();
         let mut peeks_left = POOL_PEEKS_PER_SWEEP;
         for plan in &self.snapshot().upstreams {
             for endpoint in plan.endpoints.iter().filter_map(|plan| self.endpoint(plan.id)) {

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use ringway::observe::WorkerCounters;
 use ringway::snapshot::{Ids, load_text};
-use ringway::worker::{InboxSender, Report, Setup, inbox, spawn};
+use ringway::worker::{InboxSender, Opened, Report, Setup, inbox, spawn};
 
 /// Counts what threads allocate that have not excused themselves: the workers.
 struct Counting;
@@ -190,9 +190,11 @@ fn start(driver: &str, origin: SocketAddr) -> (SocketAddr, InboxSender) {
         index: 0,
         workers: 1,
         cpu: None,
-        sockets: vec![listener],
+        opened: vec![Opened { plan: loaded.snapshot.listeners[0].clone(), socket: listener }],
         snapshot: Arc::new(loaded.snapshot),
         counters: Arc::new(WorkerCounters::default()),
+        log: ringway::observe::access_log::log_queue().0,
+        series: ringway::observe::SeriesRegistry::default().add_worker(),
         inbox,
         reports,
         connections_max: 100,

@@ -50,6 +50,8 @@ fn wrong_usage_is_2() {
         &["nonsense"],
         &["run", "--nonsense"],
         &["status", "--admin", "nowhere"],
+        &["reload", "--admin", "nowhere"],
+        &["reload", "--admin", "127.0.0.1:1", "--config", "x"],
         &["status", "--admin", "127.0.0.1:1", "--config", "x"],
         &["--config", "x"],
     ] {
@@ -64,7 +66,7 @@ fn wrong_usage_is_2() {
 fn help_names_every_verb_and_is_no_error() {
     let output = ringway(&["--help"]);
     assert_eq!(code(&output), Some(0));
-    for verb in ["run", "check", "status", "demo", "version"] {
+    for verb in ["run", "check", "status", "reload", "demo", "version"] {
         assert!(stdout(&output).contains(&format!("\n  {verb} ")), "{verb}: {}", stdout(&output));
     }
 }
@@ -124,6 +126,9 @@ fn status_without_a_proxy_is_1_and_says_so() {
     let output = ringway(&["status", "--admin", &address]);
     assert_eq!(code(&output), Some(1));
     assert_eq!(stderr(&output), format!("no status from {address}: nobody listens there\n"));
+    let output = ringway(&["reload", "--admin", &address]);
+    assert_eq!(code(&output), Some(1));
+    assert_eq!(stderr(&output), format!("no reload by {address}: nobody listens there\n"));
     let output = ringway(&["status", "--admin", "unix:/nonexistent/admin.sock"]);
     assert_eq!(code(&output), Some(1));
     assert!(stderr(&output).ends_with(": nobody listens there\n"), "{}", stderr(&output));
@@ -199,23 +204,61 @@ fn a_proxy_starts_reloads_refuses_and_drains_as_it_is_told() {
     let status = ringway(&["status", "--config", &path]);
     assert!(stdout(&status).contains(", ready\n"), "{}{}", stdout(&status), stderr(&status));
     proxy.signal(Signal::USR1);
-    proxy.logs("USR1 has no meaning yet");
+    proxy.logs("USR1: there is no access log to open again");
+    proxy.signal(Signal::USR2);
+    proxy.logs("USR2 has no meaning yet");
     proxy.signal(Signal::HUP);
     proxy.logs("configuration 2 is in force on every worker");
+    let reload = ringway(&["reload", "--config", &path]);
+    assert_eq!(code(&reload), Some(0), "{}", stderr(&reload));
+    let said = stdout(&reload);
+    assert!(said.starts_with("configuration 3 is in force on 1 worker after "), "{said}");
+    assert!(said.ends_with(" ms\n"), "{said}");
+
     file("life", "[listener");
     proxy.signal(Signal::HUP);
-    proxy.logs("reload refused, configuration 2 stays in force");
+    proxy.logs("reload refused, configuration 3 stays in force");
+    for arguments in [&["reload", "--admin", &admin][..], &["reload", "--config", &path]] {
+        let reload = ringway(arguments);
+        assert_eq!(code(&reload), Some(78), "{arguments:?}");
+        assert!(stderr(&reload).contains(&format!("{path}:1")), "{}", stderr(&reload));
+        assert!(stdout(&reload).is_empty(), "{arguments:?}");
+    }
     file("life", &good.replace("workers = 1", "workers = 2"));
-    proxy.signal(Signal::HUP);
-    proxy.logs("it changes [runtime], which needs a restart");
+    let reload = ringway(&["reload", "--admin", &admin]);
+    assert_eq!(code(&reload), Some(1));
+    let why = "it changes `workers` of [runtime]: that needs a restart\n\
+               reload refused, configuration 3 stays in force\n";
+    assert_eq!(stderr(&reload), why);
+    proxy.logs("it changes `workers` of [runtime]: that needs a restart");
 
     let status = ringway(&["status", "--admin", &admin, "--json"]);
     let text = stdout(&status);
     assert!(text.contains("\"last_reload_success\": false"), "{text}");
-    assert!(text.contains("\"version\": 2"), "{text}");
+    assert!(text.contains("\"version\": 3"), "{text}");
 
     proxy.signal(Signal::TERM);
     proxy.logs("drained after");
     assert_eq!(proxy.child.wait().expect("it ended").code(), Some(0));
     assert!(!socket.exists(), "the socket is removed");
+}
+
+/// The kernel takes the rings of a killed process apart in its own time, and until then its sockets
+/// are in use.
+#[test]
+fn a_killed_proxy_is_replaced_at_once() {
+    let free = || TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
+    let (listener, admin) = (free().expect("free").to_string(), free().expect("free").to_string());
+    let path = file("killed", &config(&listener, &admin));
+    let mut proxy = Proxy::run(&path);
+    proxy.logs(" started: ");
+    for _ in 0..5 {
+        let open: Vec<_> =
+            (0..50).map(|_| std::net::TcpStream::connect(&listener).expect("connected")).collect();
+        proxy.signal(Signal::KILL);
+        proxy.child.wait().expect("it ended");
+        proxy = Proxy::run(&path);
+        proxy.logs(" started: ");
+        drop(open);
+    }
 }

@@ -45,6 +45,21 @@ fn target() {
 }
 
 #[test]
+fn config() {
+    replay("config", harness::config);
+}
+
+#[test]
+fn access_log() {
+    replay("access_log", harness::access_log);
+}
+
+#[test]
+fn routes() {
+    replay("routes", harness::routes);
+}
+
+#[test]
 fn connection() {
     replay("connection", harness::connection);
 }

@@ -2,72 +2,19 @@
 
 mod harness;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
+use harness::load::under_load;
 use harness::origin::Op;
 use harness::proxy::{endpoint, route, upstream};
-use harness::{Client, Origin, Proxy, Settings, ms, pause, poll};
+use harness::{Client, Origin, Proxy, Settings, contains, ms, pause, poll};
 use rustix::process::Signal;
+use serde_json::json;
 
-/// What became of the requests of a load.
-#[derive(Default)]
-struct Tally {
-    answered: AtomicU64,
-    lost: AtomicU64,
-    /// Requests on a connection that the proxy had closed for being idle before it saw them: the
-    /// race of RFC 9112 section 9.5, after which a client sends again.
-    raced: AtomicU64,
-    stop: AtomicBool,
-}
-
-/// Asks over and over on keep-alive connections until told to stop or nobody listens any more.
-fn ask_until_stopped(proxy: &Proxy, tally: &Tally) {
-    while !tally.stop.load(Ordering::Relaxed) {
-        // A connection that is not accepted carries no request.
-        let Ok(client) = Client::open(proxy.address) else {
-            pause(ms(5));
-            continue;
-        };
-        for number in 1..=20 {
-            if tally.stop.load(Ordering::Relaxed) || client.end().is_some() {
-                break;
-            }
-            client.send(b"GET /load HTTP/1.1\r\nHost: a.test\r\n\r\n");
-            let answered = client.wait_responses(number, ms(5_000));
-            let received = client.received();
-            let last = received.finals.last();
-            if answered && last.is_some_and(|last| last.status == 200) {
-                tally.answered.fetch_add(1, Ordering::Relaxed);
-                if last.is_some_and(|last| last.closes()) {
-                    break;
-                }
-            } else if number > 1 && received.finals.len() + 1 == number && client.end().is_some() {
-                tally.raced.fetch_add(1, Ordering::Relaxed);
-                break;
-            } else {
-                tally.lost.fetch_add(1, Ordering::Relaxed);
-                break;
-            }
-        }
-    }
-}
-
-/// Runs `act` while eight clients ask, and checks that none lost a request.
-fn under_load(proxy: &Proxy, act: impl FnOnce(&Tally)) -> u64 {
-    let tally = Tally::default();
-    std::thread::scope(|scope| {
-        for _ in 0..8 {
-            scope.spawn(|| ask_until_stopped(proxy, &tally));
-        }
-        let warm = poll(ms(5_000), || tally.answered.load(Ordering::Relaxed) > 50);
-        act(&tally);
-        tally.stop.store(true, Ordering::Relaxed);
-        assert!(warm, "the load gets answers");
-    });
-    let (answered, lost) = (tally.answered.into_inner(), tally.lost.into_inner());
-    assert_eq!(lost, 0, "lost requests, beside {answered} answered");
-    answered
+/// Whether a new connection is turned away; while listeners are being closed it is left waiting.
+fn refused(proxy: &Proxy) -> bool {
+    TcpStream::connect_timeout(&proxy.address, ms(100)).is_err()
 }
 
 fn version(proxy: &Proxy) -> f64 {
@@ -88,7 +35,8 @@ fn reload_under_load(driver: &'static str) {
     );
     proxy.rewrite(settings.routes(two));
     let before = version(&proxy);
-    under_load(&proxy, |_| {
+    under_load(proxy.address, |tally| {
+        assert!(tally.more(50), "the load gets answers");
         for number in 1..=5 {
             proxy.signal(Signal::HUP);
             let done = poll(ms(5_000), || version(&proxy) >= before + f64::from(number));
@@ -153,9 +101,10 @@ fn drain(driver: &'static str, signal: Signal) {
     let slow = Client::open(proxy.address).expect("a connection");
     origin.script("/slow", vec![Op::Sleep(800), Op::Ok]);
     slow.send(b"GET /slow HTTP/1.1\r\nHost: a.test\r\n\r\n");
-    under_load(&proxy, |_| {
+    under_load(proxy.address, |tally| {
+        assert!(tally.more(50), "the load gets answers");
         proxy.signal(signal);
-        let refused = poll(ms(5_000), || std::net::TcpStream::connect(proxy.address).is_err());
+        let refused = poll(ms(5_000), || refused(&proxy));
         assert!(refused, "the listeners close");
         pause(ms(100));
     });
@@ -183,7 +132,7 @@ fn drain_of_one_connection(driver: &'static str) {
     client.send(b"GET /one HTTP/1.1\r\nHost: a.test\r\n\r\n");
     assert!(client.wait_responses(1, ms(2_000)), "an answer");
     proxy.signal(Signal::TERM);
-    poll(ms(3_000), || std::net::TcpStream::connect(proxy.address).is_err());
+    poll(ms(3_000), || refused(&proxy));
     client.send(b"GET /two HTTP/1.1\r\nHost: a.test\r\n\r\n");
     assert!(client.wait_responses(2, ms(2_000)), "a request on an open connection is answered");
     assert!(client.received().finals[1].closes(), "with the word that it ends");
@@ -202,11 +151,195 @@ fn second_interrupt(driver: &'static str) {
     client.send(b"GET /hang HTTP/1.1\r\nHost: a.test\r\n\r\n");
     assert!(origin.wait(ms(2_000), |record| record.requests.len() == 1), "it is under way");
     proxy.signal(Signal::INT);
-    let refused = poll(ms(5_000), || std::net::TcpStream::connect(proxy.address).is_err());
+    let refused = poll(ms(5_000), || refused(&proxy));
     assert!(refused, "the listeners close");
     assert!(proxy.wait_exit(ms(300)).is_none(), "the request holds the drain");
     proxy.signal(Signal::INT);
     assert!(proxy.wait_exit(ms(3_000)).is_some(), "the second signal ends it: {}", proxy.log());
+}
+
+/// `POST /v1/reload` answers when it is decided: with what is in force on every worker, or why
+/// nothing has changed.
+fn reload_is_answered(driver: &'static str) {
+    let origin = Origin::start();
+    let settings = Settings::new(driver, &origin.address).workers(2);
+    let mut proxy = Proxy::start(settings.clone());
+    let one = route("all", "prefix = \"/\"", "main", "");
+    let odd = upstream("odd", &[endpoint("127.0.0.1:9", 1)], "");
+    let two =
+        format!("{one}{odd}{}", route("new", "path = \"/x/new\"", "main", "skip_segments = 1"));
+    proxy.rewrite(settings.clone().routes(two));
+    let (status, answer) = proxy.reload();
+    assert_eq!((status, &answer["version"], &answer["workers"]), (200, &json!(2), &json!(2)));
+    assert!(answer["ms"].as_f64().is_some_and(|ms| ms > 0.0), "{answer}");
+    assert!(answer["warnings"].as_str().is_some_and(|text| text.contains("`odd`")), "{answer}");
+    for worker in ["0", "1"] {
+        let labels = format!("worker=\"{worker}\"");
+        assert_eq!(proxy.metric("ringway_worker_config_version", &labels), 2.0, "no worker lags");
+    }
+
+    proxy.rewrite_raw("[listener.main]\nno_such_key = 1\n");
+    let (status, answer) = proxy.reload();
+    assert_eq!(
+        (status, &answer["error"], &answer["version"]),
+        (422, &json!("rejected"), &json!(2))
+    );
+    let text = answer["diagnostics"].as_str().expect("text");
+    assert!(text.contains("no_such_key") && text.contains("ringway.toml:2"), "{text}");
+
+    proxy.rewrite(settings.clone().workers(1));
+    let (status, answer) = proxy.reload();
+    assert_eq!((status, &answer["error"]), (409, &json!("needs_restart")));
+    assert!(answer["diagnostics"].as_str().is_some_and(|text| text.contains("`workers`")));
+    assert_eq!(version(&proxy), 2.0, "the old one stays in force");
+    proxy.probe("/probe").expect("a plain GET");
+    assert_eq!(proxy.metric("ringway_config_last_reload_success", ""), 0.0);
+
+    // Bounds of the runtime may change.
+    proxy.rewrite(settings.runtime("drain = \"1s\"\ndrain_delay = \"10ms\"\nconnections_max = 2"));
+    let (status, answer) = proxy.reload();
+    assert_eq!((status, &answer["version"]), (200, &json!(3)), "{answer}");
+    let alive = poll(ms(5_000), || proxy.metric("ringway_config_snapshots_alive", "") == 1.0);
+    assert!(alive, "only the one in force is left");
+}
+
+/// Two callers at a time: each hears of a configuration that was read after it had asked.
+fn reloads_at_the_same_time(driver: &'static str) {
+    let origin = Origin::start();
+    let settings = Settings::new(driver, &origin.address).workers(2);
+    let mut proxy = Proxy::start(settings.clone());
+    for round in 1..=5 {
+        let path = format!("path = \"/round/{round}\"");
+        let routes = route("new", &path, "main", "skip_segments = 1");
+        proxy.rewrite(settings.clone().routes(routes));
+        std::thread::scope(|scope| {
+            let callers: Vec<_> = (0..4)
+                .map(|_| {
+                    scope.spawn(|| {
+                        let (status, answer) = proxy.reload();
+                        assert_eq!(status, 200, "{answer}");
+                        let get = harness::client::plain_get(&format!("/round/{round}"));
+                        let got = harness::client::ask(proxy.address, &get, ms(3_000));
+                        assert_eq!(got.expect("an answer").finals[0].status, 200, "{answer}");
+                    })
+                })
+                .collect();
+            callers.into_iter().for_each(|caller| caller.join().expect("answered"));
+        });
+    }
+}
+
+/// While it drains nothing is reloaded, and whoever asks is told; the drain goes on.
+fn reload_during_a_drain(driver: &'static str) {
+    let origin = Origin::start();
+    origin.script("/slow", vec![Op::Sleep(900), Op::Ok]);
+    let mut proxy = Proxy::start(Settings::new(driver, &origin.address).workers(2));
+    let slow = Client::open(proxy.address).expect("a connection");
+    slow.send(b"GET /slow HTTP/1.1\r\nHost: a.test\r\n\r\n");
+    assert!(origin.wait(ms(2_000), |record| record.requests.len() == 1), "the slow one is there");
+    std::thread::scope(|scope| {
+        let asking = scope.spawn(|| (0..5).map(|_| proxy.reload().0).collect::<Vec<_>>());
+        proxy.signal(Signal::TERM);
+        let statuses = asking.join().expect("answers");
+        assert!(statuses.iter().all(|status| [200, 503].contains(status)), "{statuses:?}");
+    });
+    assert!(poll(ms(2_000), || proxy.log().contains("draining for at most")), "it drains");
+    let (status, answer) = proxy.reload();
+    assert_eq!((status, &answer["error"]), (503, &json!("draining")));
+    assert!(slow.wait_responses(1, ms(3_000)), "a request that was under way is answered");
+    assert_eq!(proxy.wait_exit(ms(5_000)).and_then(|status| status.code()), Some(0), "exit code");
+}
+
+/// A name that a reload brings in is resolved before it takes force: no request finds it without.
+fn a_name_that_comes_by_reload(driver: &'static str) {
+    let (old, new) = (Origin::start(), Origin::start());
+    let settings = Settings::new(driver, &old.address).workers(2);
+    let mut proxy = Proxy::start(settings.clone());
+    let port = new.address.rsplit(':').next().expect("a port");
+    let named = upstream("main", &[endpoint(&format!("localhost:{port}"), 1)], "");
+    proxy.rewrite(settings.upstreams(named));
+    let (status, answer) = proxy.reload();
+    assert_eq!(status, 200, "{answer}");
+    // Several connections, so that both workers are asked.
+    for number in 0..16 {
+        proxy.probe(&format!("/probe-{number}")).expect("no 503");
+    }
+    assert_eq!(proxy.errors("no_endpoint"), 0.0);
+    assert!(new.look(|record| record.requests.len() == 16), "the name's origin is asked");
+}
+
+/// A tunnel has bounds of its own: `timeouts.total` is over with the 101, and reloads pass it by.
+fn a_tunnel_outlives_total_and_reloads(driver: &'static str) {
+    let origin = Origin::start();
+    origin.script("/echo", vec![Op::Echo]);
+    let routes = route("all", "prefix = \"/\"", "main", "timeouts = { total = \"300ms\" }");
+    let settings = Settings::new(driver, &origin.address).routes(routes);
+    let mut proxy = Proxy::start(settings.clone());
+    let client = Client::open(proxy.address).expect("a connection");
+    client.send(
+        b"GET /echo HTTP/1.1\r\nHost: a.test\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
+    );
+    assert!(client.wait_text(b"101 "), "it switches");
+    for number in 0..4 {
+        proxy.rewrite(settings.clone().runtime(&format!("drain = \"{}s\"", 10 + number)));
+        assert_eq!(proxy.reload().0, 200);
+        // More than the bound in all.
+        pause(ms(150));
+        let text = format!("word {number}\n");
+        client.send(text.as_bytes());
+        assert!(client.wait_text(text.as_bytes()), "{}", harness::show(&client.raw()));
+    }
+    assert!(!contains(&client.raw(), b"504"));
+    let alive = poll(ms(5_000), || proxy.metric("ringway_config_snapshots_alive", "") == 1.0);
+    assert!(alive, "a tunnel holds no snapshot");
+}
+
+/// The access log comes, moves, is opened again and goes with reloads; one that cannot be opened
+/// refuses the change.
+fn the_access_log_follows(driver: &'static str) {
+    let origin = Origin::start();
+    let settings = Settings::new(driver, &origin.address).workers(2);
+    let mut proxy = Proxy::start(settings.clone());
+    let directory = proxy.directory().to_owned();
+    let logged = |proxy: &Proxy, file: &str, path: &str| {
+        proxy.probe(path).expect("a plain GET");
+        let read = || std::fs::read_to_string(directory.join(file)).unwrap_or_default();
+        let seen = poll(ms(3_000), || read().contains(path));
+        assert!(seen, "{path} is not in {file}: {:?}", read());
+    };
+    let with = |file: &str| {
+        let path = directory.join(file);
+        let log = format!("[access_log]\npath = \"{}\"\n", path.display());
+        settings.clone().routes(format!("{}{log}", settings.routes))
+    };
+    proxy.rewrite(with("first"));
+    assert_eq!(proxy.reload().0, 200);
+    logged(&proxy, "first", "/probe-1");
+    std::fs::rename(directory.join("first"), directory.join("moved")).expect("rotated");
+    proxy.signal(Signal::USR1);
+    assert!(poll(ms(3_000), || directory.join("first").exists()), "USR1 opens it again");
+    logged(&proxy, "first", "/probe-2");
+    proxy.rewrite(with("second"));
+    assert_eq!(proxy.reload().0, 200);
+    logged(&proxy, "second", "/probe-3");
+
+    proxy.rewrite(with("nowhere/third"));
+    let (status, answer) = proxy.reload();
+    assert_eq!((status, &answer["error"]), (409, &json!("log_failed")), "{answer}");
+    assert!(answer["diagnostics"].as_str().is_some_and(|text| text.contains("nowhere/third")));
+    logged(&proxy, "second", "/probe-4");
+    proxy.rewrite(settings.clone());
+    assert_eq!(proxy.reload().0, 200);
+    proxy.probe("/probe-5").expect("a plain GET");
+    proxy.rewrite(with("second"));
+    assert_eq!(proxy.reload().0, 200);
+    logged(&proxy, "second", "/probe-6");
+    proxy.probe("/probe-7").expect("a plain GET");
+    proxy.signal(Signal::TERM);
+    assert!(proxy.wait_exit(ms(5_000)).is_some_and(|status| status.success()), "it drains");
+    let log = std::fs::read_to_string(directory.join("second")).expect("it is there");
+    assert!(!log.contains("/probe-5"), "off is off: {log}");
+    assert!(log.contains("/probe-7"), "the end writes out what is left: {log}");
 }
 
 macro_rules! on_both {
@@ -218,5 +351,7 @@ macro_rules! on_both {
 
 on_both! {
     reload_under_load bad_reload reload_moves_traffic drain_by_term drain_by_quit
-    drain_of_one_connection second_interrupt
+    drain_of_one_connection second_interrupt reload_is_answered reloads_at_the_same_time
+    reload_during_a_drain a_name_that_comes_by_reload the_access_log_follows
+    a_tunnel_outlives_total_and_reloads
 }

@@ -273,4 +273,10 @@ proptest! {
     fn a_target_is_understood_as_the_reference_does(bytes in target()) {
         harness::target(&bytes);
     }
+
+    /// R2, R12, R13, R15: the table finds what a scan over all routes finds.
+    #[test]
+    fn a_table_finds_what_a_scan_finds(choices in vec(any::<u8>(), 0..400)) {
+        harness::routes(&choices);
+    }
 }

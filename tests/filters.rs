@@ -7,7 +7,7 @@ use std::path::Path;
 
 use ringway::config::decode::{Decoder, Fields};
 use ringway::config::tree::{Node, Value};
-use ringway::config::{Diagnostics, Source};
+use ringway::config::{Diagnostics, Source, Sources};
 use ringway::filter::{Build, FilterId, KINDS, Kept, Kind, Phase};
 use ringway::snapshot::{Ids, compile};
 
@@ -35,7 +35,7 @@ fn whole(example: &str) -> String {
 fn every_example_is_taken_without_a_warning() {
     for kind in KINDS {
         let text = whole(kind.example);
-        let source = Source { name: kind.name.into(), text: text.clone() };
+        let source = Sources::new(Source::toml(kind.name, &text));
         let (snapshot, warnings) = compile(&text, &mut Ids::default(), 1)
             .unwrap_or_else(|found| panic!("{}", found.render(&source, false)));
         assert!(warnings.is_empty(), "{}", warnings.render(&source, false));
@@ -176,7 +176,7 @@ fn the_examples_of_the_page_are_taken() {
             "{example}\n[listener.a]\naddress = \"127.0.0.1:0\"\n\n\
              [upstream.main]\nendpoints = [{{ address = \"127.0.0.1:9001\" }}]\n"
         );
-        let source = Source { name: PAGE.into(), text: text.clone() };
+        let source = Sources::new(Source::toml(PAGE, &text));
         let taken = compile(&text, &mut Ids::default(), 1);
         let (_, warnings) =
             taken.unwrap_or_else(|found| panic!("{}", found.render(&source, false)));
@@ -189,7 +189,7 @@ fn the_examples_of_the_page_are_taken() {
 fn what_is_wrong_with_a_filter_is_said() {
     let said = |filter: &str| {
         let text = whole(&format!("[filter.x]\n{filter}\n"));
-        let source = Source { name: "x.toml".into(), text: text.clone() };
+        let source = Sources::new(Source::toml("x.toml", &text));
         match compile(&text, &mut Ids::default(), 1) {
             Ok((_, warnings)) => warnings.render(&source, false),
             Err(found) => found.render(&source, false),

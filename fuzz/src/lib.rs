@@ -5,11 +5,15 @@
 //! byte by byte), with the reference parser in tests/reference, or with another parser where both
 //! accept.
 
+pub mod access_log;
 pub mod chunked;
+#[allow(dead_code, reason = "tests that include this file use a part of it")]
+pub mod config;
 pub mod connection;
 pub mod framing;
 pub mod head;
 pub mod header_variables;
+pub mod routes;
 pub mod target;
 
 #[path = "../../tests/reference/mod.rs"]
@@ -18,13 +22,18 @@ pub mod reference;
 #[path = "../../tests/sim/mod.rs"]
 pub mod sim;
 
+#[allow(unused_imports, reason = "tests that include this file use a part of it")]
+pub use access_log::access_log;
 pub use chunked::chunked;
+#[allow(unused_imports, reason = "tests that include this file use a part of it")]
+pub use config::config;
 #[allow(unused_imports, reason = "tests that include this file use a part of it")]
 pub use connection::connection;
 pub use framing::framing;
 pub use head::{request_head, response_head};
 #[allow(unused_imports, reason = "tests that include this file use a part of it")]
 pub use header_variables::header_variables;
+pub use routes::routes;
 pub use target::target;
 
 use reference::Stop;

@@ -151,7 +151,9 @@ fn action(out: &mut Page, answer: &Value) {
             Value::String(zone) => format!(", only zone {zone}"),
             _ => String::new(),
         };
-        out.row("upstream", &format!("{}, {share:.4} %{zone}", show(&target["upstream"])));
+        // At most four digits: weights are small numbers.
+        let share = (share * 100.0).round() / 100.0;
+        out.row("upstream", &format!("{}, {share} %{zone}", show(&target["upstream"])));
         for endpoint in target["endpoints"].as_array().into_iter().flatten() {
             let zone = match &endpoint["zone"] {
                 Value::String(zone) => format!(", zone {zone}"),

@@ -3,6 +3,8 @@
 mod check;
 mod demo;
 mod explain;
+mod reload;
+mod remote;
 mod status;
 mod version;
 
@@ -77,6 +79,15 @@ enum Verb {
         #[arg(long)]
         json: bool,
     },
+    /// Have a running proxy read its configuration again, and wait until it is in force
+    Reload {
+        /// Take the admin address from this configuration file
+        #[arg(short, long, value_name = "FILE", conflicts_with = "admin")]
+        config: Option<PathBuf>,
+        /// Admin address: ADDRESS:PORT or unix:PATH
+        #[arg(long, value_name = "ADDRESS")]
+        admin: Option<String>,
+    },
     /// Run the proxy on 127.0.0.1:8080 in front of two embedded origins
     Demo,
     /// Print version, features, kernel and the driver that would be used
@@ -108,6 +119,7 @@ pub fn main() -> ExitCode {
             explain::run(question, config, json)
         }
         Verb::Status { config, admin, json } => status::run(config, admin, json),
+        Verb::Reload { config, admin } => reload::run(config, admin),
         Verb::Demo => demo::run(),
         Verb::Version => version::run(),
     }

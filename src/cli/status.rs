@@ -1,33 +1,31 @@
 //! `ringway status`: what a running proxy does.
 
 use std::fmt::Write;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
-use http_body_util::{BodyExt, Empty, Limited};
-use hyper::body::Bytes;
-use hyper_util::rt::TokioIo;
+use hyper::Method;
 use serde_json::Value;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpStream, UnixStream};
 
-use super::print;
-use crate::control::{EXIT_CONFIG, EXIT_FAILED, EXIT_USAGE, Source, admin, complain};
-use crate::limits::{STATUS_BYTES_MAX, STATUS_TIMEOUT_MS};
-use crate::snapshot::{AdminPlan, Ids};
+use super::{print, remote};
+use crate::control::{EXIT_FAILED, complain};
+use crate::limits::STATUS_TIMEOUT_MS;
 
 /// Asks the proxy that the arguments name, or the only one that can be found.
 pub fn run(config: Option<PathBuf>, admin: Option<String>, json: bool) -> ExitCode {
-    let address = match find(config, admin) {
+    let address = match remote::find(config, admin) {
         Ok(address) => address,
         Err((code, error)) => {
             complain(&error);
             return ExitCode::from(code);
         }
     };
-    match ask(&address) {
+    let asked = remote::ask(&address, Method::GET, "/v1/status", STATUS_TIMEOUT_MS);
+    let status = asked.and_then(|(status, answer)| match status.is_success() {
+        true => Ok(answer),
+        false => Err(format!("it answered {status}; is it ringway's admin address?")),
+    });
+    match status {
         Ok(status) if json => print(&format!("{status:#}")),
         Ok(status) => print(&table(&status)),
         Err(error) => {
@@ -38,104 +36,36 @@ pub fn run(config: Option<PathBuf>, admin: Option<String>, json: bool) -> ExitCo
     ExitCode::SUCCESS
 }
 
-/// The admin address as `--admin` takes it, or an exit code and why there is none.
-fn find(config: Option<PathBuf>, admin: Option<String>) -> Result<String, (u8, String)> {
-    if let Some(admin) = admin {
-        let valid = admin.starts_with("unix:/") || admin.parse::<std::net::SocketAddr>().is_ok();
-        let error = || format!("--admin: {admin:?} is neither ADDRESS:PORT nor unix:PATH");
-        return if valid { Ok(admin) } else { Err((EXIT_USAGE, error())) };
-    }
-    if let Some(config) = config {
-        let loaded = Source::File(config).load(&mut Ids::default(), 1);
-        match loaded.map_err(|rejected| (EXIT_CONFIG, rejected.rendered))?.snapshot.admin {
-            AdminPlan::Tcp(address) => return Ok(address.to_string()),
-            AdminPlan::Unix(path) => return Ok(unix(&path)),
-            AdminPlan::Default => {}
-        }
-    }
-    let mut found = sockets();
-    match (found.pop(), found.is_empty()) {
-        (Some(path), true) => Ok(unix(&path)),
-        (None, _) => {
-            Err((EXIT_FAILED, "no running ringway was found; name it by --admin".to_owned()))
-        }
-        (Some(last), false) => {
-            found.push(last);
-            let all: Vec<_> =
-                found.iter().map(|path| format!("  --admin {}", unix(path))).collect();
-            let error = format!("more than one ringway runs here; choose:\n{}", all.join("\n"));
-            Err((EXIT_USAGE, error))
-        }
-    }
-}
-
-fn unix(path: &Path) -> String {
-    format!("unix:{}", path.display())
-}
-
-/// Sockets named by process id that somebody answers.
-fn sockets() -> Vec<PathBuf> {
-    let ours = |path: &PathBuf| {
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        name.starts_with("ringway-") && name.ends_with(".sock")
-    };
-    (admin::socket_directories().iter())
-        .filter_map(|directory| std::fs::read_dir(directory).ok())
-        .flat_map(|entries| entries.filter_map(|entry| Some(entry.ok()?.path())))
-        .filter(ours)
-        .filter(|path| std::os::unix::net::UnixStream::connect(path).is_ok())
-        .collect()
-}
-
-fn ask(address: &str) -> Result<Value, String> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| error.to_string())?;
-    let bound = Duration::from_millis(STATUS_TIMEOUT_MS);
-    let asked = runtime.block_on(async { tokio::time::timeout(bound, fetch(address)).await });
-    asked.map_err(|_| format!("it did not answer within {STATUS_TIMEOUT_MS} ms"))?
-}
-
-async fn fetch(address: &str) -> Result<Value, String> {
-    let explain = |error: io::Error| match error.kind() {
-        io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => "nobody listens there".into(),
-        io::ErrorKind::PermissionDenied => "no permission to connect".into(),
-        _ => error.to_string(),
-    };
-    match address.strip_prefix("unix:") {
-        Some(path) => request(UnixStream::connect(path).await.map_err(explain)?).await,
-        None => request(TcpStream::connect(address).await.map_err(explain)?).await,
-    }
-}
-
-async fn request<S>(stream: S) -> Result<Value, String>
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let text = |error: hyper::Error| error.to_string();
-    let (mut sender, connection) =
-        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(text)?;
-    tokio::spawn(connection);
-    let request = hyper::Request::get("/v1/status")
-        .header(hyper::header::HOST, "ringway")
-        .body(Empty::<Bytes>::new())
-        .map_err(|error| error.to_string())?;
-    let response = sender.send_request(request).await.map_err(text)?;
-    if !response.status().is_success() {
-        return Err(format!("it answered {}; is it ringway's admin address?", response.status()));
-    }
-    let body = Limited::new(response.into_body(), STATUS_BYTES_MAX).collect().await;
-    let body = body.map_err(|error| error.to_string())?.to_bytes();
-    serde_json::from_slice(&body).map_err(|error| format!("it did not answer in JSON: {error}"))
-}
-
 /// The answer for people. What an older or newer proxy does not send is left out.
 fn table(status: &Value) -> String {
+    let mut text = summary(status);
+    push_rows(&mut text, &WORKERS, &status["workers"]);
+    push_rows(&mut text, &LISTENERS, &status["listeners"]);
+    push_rows(&mut text, &UPSTREAMS, &status["upstreams"]);
+    let endpoints = status["upstreams"].as_array().into_iter().flatten();
+    let endpoints = endpoints.flat_map(|upstream| {
+        let name = upstream["name"].clone();
+        let endpoints = upstream["endpoints"].as_array().cloned().unwrap_or_default();
+        endpoints.into_iter().map(move |mut endpoint| {
+            endpoint["upstream"] = name.clone();
+            endpoint
+        })
+    });
+    push_rows(&mut text, &ENDPOINTS, &endpoints.collect());
+    push_rows(&mut text, &FILTERS, &status["filters"]);
+    push_rows(&mut text, &ROUTES, &status["routes"]);
+    let shown = status["routes"].as_array().map_or(0, Vec::len) as u64;
+    // One of those that were hit may be `unmatched`, which has no requests: nobody misses it.
+    let more = status["routes_hit"].as_u64().unwrap_or(0).saturating_sub(shown);
+    if more > 1 {
+        let _ = writeln!(text, "{more} more routes: see /metrics");
+    }
+    text
+}
+
+/// What stands above the lists.
+fn summary(status: &Value) -> String {
     let mut text = String::new();
-    let show = |value: &Value| match value {
-        Value::String(text) => text.clone(),
-        Value::Null => "-".to_owned(),
-        other => other.to_string(),
-    };
     let of = |pointer: &str| status.pointer(pointer).map_or_else(|| "-".to_owned(), show);
     let mut line = |name: &str, value: String| {
         // Writing to a String cannot fail.
@@ -151,35 +81,116 @@ fn table(status: &Value) -> String {
         line("", "the last reload was refused; see the log".to_owned());
     }
     line("admin", of("/admin"));
-    for listener in status["listeners"].as_array().into_iter().flatten() {
-        line("listener", format!("{} on {}", show(&listener["name"]), show(&listener["address"])));
-    }
     for name in ["connections", "in_flight", "tunnels", "panics"] {
         line(name, of(&format!("/{name}")));
     }
     line("requests", pairs(&status["requests"]));
     line("errors", pairs(&status["errors"]));
     line("pool", pairs(&status["pool"]));
-    let _ = writeln!(
-        text,
-        "\n{:<7} {:<4} {:<9} {:>11} {:>9} {:>9}  reason",
-        "worker", "cpu", "driver", "connections", "in_flight", "accepted"
-    );
-    for worker in status["workers"].as_array().into_iter().flatten() {
-        let of = |key: &str| show(&worker[key]);
-        let _ = writeln!(
-            text,
-            "{:<7} {:<4} {:<9} {:>11} {:>9} {:>9}  {}",
-            of("worker"),
-            of("cpu"),
-            of("driver"),
-            of("connections"),
-            of("in_flight"),
-            of("connections_accepted"),
-            of("driver_reason")
-        );
+    if status["access_log"].is_object() {
+        line("access log", pairs(&status["access_log"]));
+    }
+    if status["series"]["dropped"].as_u64().is_some_and(|dropped| dropped > 0) {
+        line("series", format!("{} were not made: see other", of("/series/dropped")));
     }
     text
+}
+
+/// A list: heading, key and whether the column holds numbers.
+type Columns = [(&'static str, &'static str, bool)];
+
+const WORKERS: [(&str, &str, bool); 7] = [
+    ("worker", "/worker", false),
+    ("cpu", "/cpu", false),
+    ("driver", "/driver", false),
+    ("connections", "/connections", true),
+    ("in flight", "/in_flight", true),
+    ("accepted", "/connections_accepted", true),
+    ("reason", "/driver_reason", false),
+];
+
+const LISTENERS: [(&str, &str, bool); 4] = [
+    ("listener", "/name", false),
+    ("address", "/address", false),
+    ("connections", "/connections", true),
+    ("accepted", "/connections_accepted", true),
+];
+
+const UPSTREAMS: [(&str, &str, bool); 6] = [
+    ("upstream", "/name", false),
+    ("requests", "/requests", true),
+    ("4xx", "/requests_by_class/4xx", true),
+    ("5xx", "/requests_by_class/5xx", true),
+    ("in flight", "/in_flight", true),
+    ("mean head ms", "/head_mean_ms", true),
+];
+
+const ENDPOINTS: [(&str, &str, bool); 7] = [
+    ("endpoint", "/address", false),
+    ("upstream", "/upstream", false),
+    ("requests", "/requests", true),
+    ("5xx", "/requests_by_class/5xx", true),
+    ("in flight", "/in_flight", true),
+    ("connect failures", "/connect_failures", true),
+    ("retries", "/retries", true),
+];
+
+const FILTERS: [(&str, &str, bool); 7] = [
+    ("filter", "/name", false),
+    ("answered", "/answered", true),
+    ("failed", "/failed", true),
+    ("timed out", "/timed_out", true),
+    ("skipped", "/skipped", true),
+    ("allowed", "/allowed", true),
+    ("limited", "/limited", true),
+];
+
+const ROUTES: [(&str, &str, bool); 5] = [
+    ("route", "/route", false),
+    ("requests", "/requests", true),
+    ("4xx", "/requests_by_class/4xx", true),
+    ("5xx", "/requests_by_class/5xx", true),
+    ("mean ms", "/duration_mean_ms", true),
+];
+
+/// A list with its headings, each column as wide as what it holds; nothing for an empty one.
+fn push_rows(text: &mut String, columns: &Columns, list: &Value) {
+    let list = list.as_array().map(Vec::as_slice).unwrap_or_default();
+    if list.is_empty() {
+        return;
+    }
+    let shown = list.iter().take(ROWS_MAX);
+    let cell = |row: &Value, key: &str| row.pointer(key).map_or_else(|| "-".to_owned(), show);
+    let rows = shown.map(|row| columns.iter().map(|(_, key, _)| cell(row, key)).collect());
+    let heading: Vec<_> = columns.iter().map(|(heading, ..)| (*heading).to_owned()).collect();
+    let rows: Vec<Vec<String>> = [heading].into_iter().chain(rows).collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+    let widths: Vec<_> = (0..columns.len()).map(|column| width(column).unwrap_or(0)).collect();
+    text.push('\n');
+    for row in &rows {
+        let mut line = String::new();
+        for ((cell, width), (.., is_number)) in row.iter().zip(&widths).zip(columns) {
+            let _ = match is_number {
+                true => write!(line, "{cell:>width$}  "),
+                false => write!(line, "{cell:<width$}  "),
+            };
+        }
+        let _ = writeln!(text, "{}", line.trim_end());
+    }
+    if list.len() > ROWS_MAX {
+        let _ = writeln!(text, "{} more: see --json", list.len() - ROWS_MAX);
+    }
+}
+
+/// Rows of one list that fit a screen or two; `--json` has the rest.
+const ROWS_MAX: usize = 64;
+
+fn show(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => "-".to_owned(),
+        other => other.to_string(),
+    }
 }
 
 fn pairs(map: &Value) -> String {
@@ -193,6 +204,9 @@ fn pairs(map: &Value) -> String {
 mod tests {
     use super::*;
     use crate::observe::render::ProcessView;
+    use crate::observe::series::EndpointName;
+    use crate::observe::{Finished, Names, SeriesRegistry};
+    use serde_json::json;
 
     #[test]
     fn what_the_admin_api_sends_fits_the_table() {
@@ -200,15 +214,51 @@ mod tests {
         assert!(text.starts_with("ringway       "), "{text}");
         assert!(text.contains("starting") && text.contains("errors        none"), "{text}");
         assert!(text.contains("requests      1xx 0, 2xx 0"), "{text}");
+        assert!(!text.contains("upstream"), "no list without rows: {text}");
     }
 
     #[test]
-    fn an_address_that_is_none_is_a_usage_error() {
-        for bad in ["", "localhost", "unix:relative", "127.0.0.1"] {
-            let found = find(None, Some(bad.to_owned()));
-            assert_eq!(found.expect_err("refused").0, EXIT_USAGE, "{bad}");
+    fn lists_are_as_wide_as_what_they_hold() {
+        let mut registry = SeriesRegistry::default();
+        let worker = registry.add_worker();
+        let mut names = Names::default();
+        names.routes.set(0, "order-detail".into());
+        names.upstreams.set(0, "app".into());
+        let address = "127.0.0.1:9001".into();
+        names.endpoints.set(0, EndpointName { upstream: "app".into(), address });
+        names.filters.set(0, "per-key".into());
+        worker.finish(&Finished {
+            route: Some(0),
+            upstream: Some(0),
+            endpoint: Some(0),
+            status: 502,
+            total_us: 1_234_567,
+            ..Finished::default()
+        });
+        worker.endpoint(0, |endpoint| endpoint.connect_failures.increment());
+        let view = ProcessView {
+            series: registry.collect(&names),
+            listeners: vec![("public".into(), "127.0.0.1:80".into())],
+            ..ProcessView::default()
+        };
+        let text = table(&view.status());
+        for list in [
+            "\nlistener  address       connections  accepted\npublic    127.0.0.1:80            -         -\n",
+            "\nendpoint        upstream  requests  5xx  in flight  connect failures  retries\n\
+             127.0.0.1:9001  app              1    1          0                 1        0\n",
+            "\nroute         requests  4xx  5xx   mean ms\norder-detail         1    0    1  1234.567\n",
+            "\nfilter   answered  failed",
+        ] {
+            assert!(text.contains(list), "{list} is missing in\n{text}");
         }
-        let found = find(None, Some("[::1]:9901".to_owned()));
-        assert_eq!(found, Ok("[::1]:9901".to_owned()));
+        assert!(!text.contains("more routes"), "{text}");
+    }
+
+    #[test]
+    fn a_long_list_is_cut_and_says_so() {
+        let rows: Vec<_> = (0..ROWS_MAX + 2).map(|row| json!({ "route": row })).collect();
+        let text = table(&json!({ "routes": rows, "routes_hit": 100 }));
+        assert!(text.contains("\n63  ") && !text.contains("\n64  "), "{text}");
+        assert!(text.contains("\n2 more: see --json\n34 more routes: see /metrics\n"), "{text}");
     }
 }

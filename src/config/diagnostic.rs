@@ -1,22 +1,15 @@
 //! What is wrong with a configuration, and how it is shown: message, place, remedy.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
-use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
+use annotate_snippets::{Annotation, AnnotationKind, Group, Level, Origin, Renderer, Snippet};
 
+use super::source::{Source, Sources};
 use crate::limits::CONFIG_ERRORS_MAX;
 
-/// Bytes of the source text.
+/// Bytes of the source text; in a configuration of several files, of [`Sources`].
 pub type Span = Range<usize>;
-
-/// A text to read a configuration from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Source {
-    /// Name of the file, as messages show it.
-    pub name: String,
-    /// Its content.
-    pub text: String,
-}
 
 /// Whether the configuration is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,6 +42,19 @@ pub struct Diagnostic {
 pub struct Diagnostics {
     kept: Vec<Diagnostic>,
     dropped: usize,
+    /// Strings with environment variables, by their first byte.
+    expansions: BTreeMap<usize, Expansion>,
+    /// What was written for their values, as messages would quote them.
+    written: BTreeMap<String, Box<str>>,
+}
+
+/// What became of a string with environment variables.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Expansion {
+    /// A variable is not set, which has been said: what follows from it is not.
+    Unknown,
+    /// The value may be a secret: messages show what was written.
+    Known { value: Box<str>, written: Box<str> },
 }
 
 impl Diagnostic {
@@ -89,43 +95,41 @@ impl Diagnostic {
         Diagnostic { other: Some((span, label.into())), ..self }
     }
 
-    fn render(&self, source: &Source, renderer: &Renderer) -> String {
+    fn render(&self, sources: &Sources, renderer: &Renderer) -> String {
         let level = match self.severity {
             Severity::Error => Level::ERROR,
             Severity::Warning => Level::WARNING,
         };
         let title = level.primary_title(self.message.as_str());
         let group = match &self.span {
-            Some(span) => title.element(self.snippet(span, source)),
-            None => title.element(Origin::path(source.name.as_str())),
+            Some(span) => title.elements(self.snippets(span, sources)),
+            None => title.element(Origin::path(sources.first().name.as_str())),
         };
         let remedy = (!self.remedy.is_empty()).then(|| Level::HELP.message(self.remedy.as_str()));
         let report: [Group<'_>; 1] = [group.elements(remedy)];
         renderer.render(&report)
     }
 
-    /// Only the lines between the places: the file may have many.
-    fn snippet<'a>(
+    /// One snippet, or two where the second place is in another file.
+    fn snippets<'a>(
         &'a self,
         span: &Span,
-        source: &'a Source,
-    ) -> Snippet<'a, annotate_snippets::Annotation<'a>> {
-        let text = source.text.as_str();
-        let span = first_line(text, span);
-        let other = self.other.as_ref().map(|(span, label)| (first_line(text, span), label));
-        let first = other.iter().fold(span.start, |first, (other, _)| first.min(other.start));
-        let last = other.iter().fold(span.end, |last, (other, _)| last.max(other.end));
-        let start = text[..first].rfind('\n').map_or(0, |newline| newline + 1);
-        let end = text[last..].find('\n').map_or(text.len(), |newline| last + newline);
-        let here = |span: &Span| span.start - start..span.end - start;
-        let label = (!self.label.is_empty()).then_some(self.label.as_str());
-        Snippet::source(&text[start..end])
-            .path(source.name.as_str())
-            .line_start(1 + memchr::memchr_iter(b'\n', &text.as_bytes()[..start]).count())
-            .annotation(AnnotationKind::Primary.span(here(&span)).label(label))
-            .annotations(other.iter().map(|(other, label)| {
-                AnnotationKind::Context.span(here(other)).label(label.as_str())
-            }))
+        sources: &'a Sources,
+    ) -> Vec<Snippet<'a, Annotation<'a>>> {
+        let (file, span) = sources.place(span);
+        let here = Mark { kind: AnnotationKind::Primary, span, label: &self.label };
+        let Some((span, label)) = &self.other else { return vec![snippet(file, &[here])] };
+        let (elsewhere, span) = sources.place(span);
+        let there = Mark { kind: AnnotationKind::Context, span, label };
+        match std::ptr::eq(file, elsewhere) {
+            true => vec![snippet(file, &[here, there])],
+            false => vec![snippet(file, &[here]), snippet(elsewhere, &[there])],
+        }
+    }
+
+    fn texts(&mut self) -> impl Iterator<Item = &mut String> {
+        let other = self.other.iter_mut().map(|(_, label)| label);
+        [&mut self.message, &mut self.label, &mut self.remedy].into_iter().chain(other)
     }
 }
 
@@ -137,10 +141,73 @@ impl Diagnostics {
 
     /// Adds a finding that is dear to make: only counted where it would not be kept.
     pub fn push_with(&mut self, diagnostic: impl FnOnce() -> Diagnostic) {
-        match self.kept.len() < CONFIG_ERRORS_MAX {
-            true => self.kept.push(diagnostic()),
-            false => self.dropped += 1,
+        let full = self.kept.len() >= CONFIG_ERRORS_MAX;
+        if full && self.expansions.is_empty() {
+            self.dropped += 1;
+            return;
         }
+        let mut found = diagnostic();
+        if !self.expansions.is_empty() && !self.conceal(&mut found) {
+            return;
+        }
+        match full {
+            true => self.dropped += 1,
+            false => self.kept.push(found),
+        }
+    }
+
+    /// Puts what was written in place of values of environment variables: at their own places
+    /// wherever they stand, elsewhere where they are quoted. No: it is not to be said at all.
+    fn conceal(&self, found: &mut Diagnostic) -> bool {
+        let places = [found.span.clone(), found.other.as_ref().map(|(span, _)| span.clone())];
+        for span in places.into_iter().flatten() {
+            match self.expansions.get(&span.start) {
+                None => {}
+                Some(Expansion::Unknown) => return false,
+                Some(Expansion::Known { value, written }) => {
+                    for text in found.texts() {
+                        *text = replace_words(text, value, written);
+                    }
+                }
+            }
+        }
+        for text in found.texts().filter(|text| text.contains('`')) {
+            let quoted = |part| self.written.get(part).map_or(part, |written| &**written);
+            *text = text.split('`').map(quoted).collect::<Vec<&str>>().join("`");
+        }
+        true
+    }
+
+    /// Adds what stands in `others`, without the values of environment variables known here.
+    pub fn append(&mut self, others: Diagnostics) {
+        others.kept.into_iter().for_each(|found| self.push(found));
+        self.dropped += others.dropped;
+    }
+
+    /// The string at `span` comes from the environment: messages about it show `written`.
+    pub fn expanded(&mut self, span: &Span, value: &str, written: &str) {
+        let known = Expansion::Known { value: value.into(), written: written.into() };
+        self.expansions.insert(span.start, known);
+        if !value.is_empty() {
+            self.written.insert(value.escape_debug().to_string(), written.into());
+        }
+    }
+
+    /// The string at `span` is not known, which has been said: nothing else is said of it.
+    pub fn silence(&mut self, span: &Span) {
+        self.expansions.insert(span.start, Expansion::Unknown);
+    }
+
+    /// Whether the string at `span` has a value.
+    pub fn is_known(&self, span: &Span) -> bool {
+        self.expansions.get(&span.start) != Some(&Expansion::Unknown)
+    }
+
+    /// Forgets what has no place, but for the first `from`: of a part of a configuration nothing is
+    /// known to be missing.
+    pub fn retain_placed(&mut self, from: usize) {
+        let later = self.kept.split_off(from.min(self.kept.len()));
+        self.kept.extend(later.into_iter().filter(|found| found.span.is_some()));
     }
 
     /// How many there are, those not kept included.
@@ -158,14 +225,14 @@ impl Diagnostics {
         self.kept.iter()
     }
 
-    /// All of them as text, in the order of the file; `styled` is for terminals.
-    pub fn render(&self, source: &Source, styled: bool) -> String {
+    /// All of them as text, in the order of the files; `styled` is for terminals.
+    pub fn render(&self, sources: &Sources, styled: bool) -> String {
         let renderer = if styled { Renderer::styled() } else { Renderer::plain() };
         let mut sorted: Vec<&Diagnostic> = self.kept.iter().collect();
         sorted.sort_by_key(|found| found.span.as_ref().map(|span| span.start));
         let mut text = String::new();
         for found in sorted {
-            text += &found.render(source, &renderer);
+            text += &found.render(sources, &renderer);
             text += "\n\n";
         }
         if self.dropped > 0 {
@@ -173,6 +240,49 @@ impl Diagnostics {
         }
         text
     }
+}
+
+/// A place in a file and what stands there.
+struct Mark<'a> {
+    kind: AnnotationKind,
+    span: Span,
+    label: &'a str,
+}
+
+/// Only the lines between the marks: the file may have many.
+fn snippet<'a>(source: &'a Source, marks: &[Mark<'a>]) -> Snippet<'a, Annotation<'a>> {
+    let text = source.text.as_str();
+    let places = || marks.iter().map(|mark| first_line(text, &mark.span));
+    let first = places().map(|span| span.start).min().unwrap_or(0);
+    let last = places().map(|span| span.end).max().unwrap_or(0);
+    let start = text[..first].rfind('\n').map_or(0, |newline| newline + 1);
+    let end = text[last..].find('\n').map_or(text.len(), |newline| last + newline);
+    Snippet::source(&text[start..end])
+        .path(source.name.as_str())
+        .line_start(1 + memchr::memchr_iter(b'\n', &text.as_bytes()[..start]).count())
+        .annotations(places().zip(marks).map(|(span, mark)| {
+            let label = (!mark.label.is_empty()).then_some(mark.label);
+            mark.kind.span(span.start - start..span.end - start).label(label)
+        }))
+}
+
+/// `word` becomes `with` wherever it does not continue to the left or right.
+fn replace_words(text: &str, word: &str, with: &str) -> String {
+    let (mut out, mut done) = (String::with_capacity(text.len()), 0);
+    if word.is_empty() {
+        return text.to_owned();
+    }
+    for (at, _) in text.match_indices(word) {
+        let end = at + word.len();
+        let whole = !text[..at].ends_with(char::is_alphanumeric)
+            && !text[end..].starts_with(char::is_alphanumeric);
+        if whole {
+            out += &text[done..at];
+            out += with;
+            done = end;
+        }
+    }
+    out + &text[done..]
 }
 
 /// The part of a span on its first line, on character boundaries whatever the span is.
@@ -191,8 +301,8 @@ fn first_line(text: &str, span: &Span) -> Span {
 mod tests {
     use super::*;
 
-    fn source() -> Source {
-        Source { name: "a.toml".into(), text: "one = 1\ntwö = [\n2,\n]\r\nthree = 3\n".into() }
+    fn source() -> Sources {
+        Source::toml("a.toml", "one = 1\ntwö = [\n2,\n]\r\nthree = 3\n").into()
     }
 
     fn plain(found: Diagnostic) -> String {
@@ -216,7 +326,7 @@ mod tests {
 
     #[test]
     fn any_span_is_shown() {
-        let length = source().text.len();
+        let length = source().bytes();
         for start in 0..length + 3 {
             for end in 0..length + 3 {
                 let found = Diagnostic::error(start..end, "x").other(end..start, "y");
@@ -234,5 +344,36 @@ mod tests {
         assert_eq!(all.iter().count(), CONFIG_ERRORS_MAX);
         assert_eq!(all.count(), CONFIG_ERRORS_MAX + 7);
         assert!(all.render(&source(), false).ends_with("and 7 more\n"));
+    }
+
+    #[test]
+    fn a_second_place_in_another_file_is_shown_with_that_file() {
+        let mut sources = source();
+        let base = sources.add(Source::toml("b/c.toml", "\nfour = 4\n"));
+        let mut all = Diagnostics::default();
+        all.push(Diagnostic::error(base + 1..base + 5, "twice").label("here").other(0..3, "there"));
+        let text = all.render(&sources, false);
+        for part in ["--> b/c.toml:2:1", "four = 4", "here", "::: a.toml:1:1", "one = 1", "there"] {
+            assert!(text.contains(part), "{part} in\n{text}");
+        }
+    }
+
+    #[test]
+    fn values_of_the_environment_are_concealed() {
+        let mut all = Diagnostics::default();
+        all.expanded(&(0..3), "hunter2", "${PASSWORD}");
+        all.silence(&(8..11));
+        all.push(Diagnostic::error(0..3, "`hunter2` is bad, hunter22 is not").label("hunter2"));
+        all.push(Diagnostic::error(8..11, "follows from what has been said"));
+        all.push(Diagnostic::error(12..13, "two").other(0..3, "not `hunter2`"));
+        all.push(Diagnostic::error(12..13, "three `hunter2`"));
+        let text = all.render(&source(), false);
+        assert!(text.contains("`${PASSWORD}` is bad, hunter22 is not"), "{text}");
+        assert!(!text.contains("hunter2`") && !text.contains("follows"), "{text}");
+        assert_eq!(all.count(), 3);
+        let mut more = Diagnostics::default();
+        more.push(Diagnostic::warning(0..3, "hunter2"));
+        all.append(more);
+        assert!(all.iter().all(|found| found.message != "hunter2"));
     }
 }

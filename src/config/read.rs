@@ -79,8 +79,11 @@ pub fn string<'a>(node: &'a Node, decoder: &mut Decoder) -> Option<&'a str> {
 
 /// `true` or `false`.
 pub fn boolean(node: &Node, decoder: &mut Decoder) -> Option<bool> {
-    match node.value {
-        Value::Bool(flag) => Some(flag),
+    match &node.value {
+        Value::Bool(flag) => Some(*flag),
+        Value::String(text) if node.written.is_some() && text.parse::<bool>().is_ok() => {
+            text.parse().ok()
+        }
         _ => {
             decoder.found.push(mismatch(node, "true or false").remedy("write it without quotes"));
             None
@@ -92,7 +95,13 @@ pub fn boolean(node: &Node, decoder: &mut Decoder) -> Option<bool> {
 pub fn integer(range: RangeInclusive<usize>) -> impl FnOnce(&Node, &mut Decoder) -> Option<usize> {
     move |node, decoder| {
         let (low, high) = (range.start(), range.end());
-        let Value::Integer(number) = node.value else {
+        let given = match &node.value {
+            Value::Integer(number) => Some(*number),
+            // What the environment gives is text.
+            Value::String(text) if node.written.is_some() => text.parse().ok(),
+            _ => None,
+        };
+        let Some(number) = given else {
             let remedy = format!("write a number from {low} to {high}, without quotes");
             decoder.found.push(mismatch(node, "a whole number").remedy(remedy));
             return None;
@@ -312,10 +321,23 @@ mod tests {
 
     fn read<T>(value: Value, read: impl FnOnce(&Node, &mut Decoder) -> Option<T>) -> Option<T> {
         let mut decoder = Decoder::default();
-        let result = read(&Node { span: 0..1, value }, &mut decoder);
+        let result = read(&Node::new(0..1, value), &mut decoder);
         assert_eq!(result.is_none(), decoder.found.count() == 1, "an error or a value");
         assert!(decoder.found.iter().all(|found| !found.remedy.is_empty()), "each has a remedy");
         result
+    }
+
+    #[test]
+    fn numbers_and_flags_may_come_from_the_environment() {
+        let mut decoder = Decoder::default();
+        let mut node = Node::new(0..1, text("7"));
+        assert_eq!(integer(1..=9)(&node, &mut decoder), None);
+        node.written = Some("${N}".into());
+        assert_eq!(integer(1..=9)(&node, &mut decoder), Some(7));
+        assert_eq!(boolean(&node, &mut decoder), None);
+        node.value = text("true");
+        assert_eq!(boolean(&node, &mut decoder), Some(true));
+        assert_eq!(integer(1..=9)(&node, &mut decoder), None);
     }
 
     fn text(text: &str) -> Value {

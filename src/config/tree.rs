@@ -3,6 +3,8 @@
 use toml::de::{DeTable, DeValue};
 
 use super::diagnostic::{Diagnostic, Diagnostics, Span};
+use super::json;
+use super::source::Kind;
 use crate::limits::CONFIG_DEPTH_MAX;
 
 /// A value and where it stands.
@@ -12,6 +14,8 @@ pub struct Node {
     pub span: Span,
     /// The value.
     pub value: Value,
+    /// What was written, where the value holds environment variables.
+    pub written: Option<Box<str>>,
 }
 
 /// What a node holds.
@@ -68,19 +72,24 @@ impl<T> Spanned<T> {
 }
 
 impl Node {
-    /// Parses TOML. Every syntax error is added to `found`.
-    pub fn parse_toml(text: &str, found: &mut Diagnostics) -> Option<Node> {
+    /// `value`, which stands at `span` as it is.
+    pub fn new(span: Span, value: Value) -> Node {
+        Node { span, value, written: None }
+    }
+
+    /// Parses a text whose first address is `base`. What is wrong is added to `found`.
+    pub fn parse(kind: Kind, text: &str, base: usize, found: &mut Diagnostics) -> Option<Node> {
         let before = found.count();
-        let (document, errors) = DeTable::parse_recoverable(text);
-        for error in errors {
-            let span = error.span().unwrap_or(text.len()..text.len());
-            found.push(Diagnostic::error(span, error.message()).label("not valid TOML"));
-        }
-        if found.count() > before {
-            return None;
-        }
-        let node = Node { span: 0..0, value: table(document.into_inner(), 0, found) };
-        (found.count() == before).then_some(node)
+        let node = match kind {
+            Kind::Toml => parse_toml(text, base, found),
+            Kind::Json => json::parse(text, base, found),
+        };
+        node.filter(|_| found.count() == before)
+    }
+
+    /// Parses TOML that stands alone. What is wrong is added to `found`.
+    pub fn parse_toml(text: &str, found: &mut Diagnostics) -> Option<Node> {
+        Node::parse(Kind::Toml, text, 0, found)
     }
 
     /// What it is, for messages.
@@ -97,47 +106,132 @@ impl Node {
     }
 }
 
-fn table(table: DeTable<'_>, depth: usize, found: &mut Diagnostics) -> Value {
-    let mut entries: Vec<Entry> = table
-        .into_iter()
-        .map(|(key, value)| Entry {
-            key_span: key.span(),
-            key: key.into_inner().into(),
-            value: node(value, depth + 1, found),
-        })
-        .collect();
-    entries.sort_by_key(|entry| entry.key_span.start);
-    Value::Table(entries)
-}
-
-fn node(value: toml::Spanned<DeValue<'_>>, depth: usize, found: &mut Diagnostics) -> Node {
-    let span = value.span();
-    if depth > CONFIG_DEPTH_MAX {
-        let message = format!("tables and arrays are nested more than {CONFIG_DEPTH_MAX} deep");
-        found.push(Diagnostic::error(span.clone(), message).remedy("no key needs that depth"));
-        return Node { span, value: Value::Table(Vec::new()) };
-    }
-    let value = match value.into_inner() {
-        DeValue::String(text) => Value::String(text.into()),
-        DeValue::Integer(digits) => integer(&digits, &span, found),
-        DeValue::Float(digits) => Value::Float(digits.as_str().parse().unwrap_or(f64::NAN)),
-        DeValue::Boolean(flag) => Value::Bool(flag),
-        DeValue::Datetime(_) => Value::Datetime,
-        DeValue::Array(items) => {
-            Value::Array(items.into_iter().map(|item| node(item, depth + 1, found)).collect())
+/// Every syntax error is reported.
+fn parse_toml(text: &str, base: usize, found: &mut Diagnostics) -> Option<Node> {
+    let (document, errors) = DeTable::parse_recoverable(text);
+    let mut again = None;
+    for error in &errors {
+        let span = error.span().unwrap_or(text.len()..text.len());
+        if error.message().starts_with("duplicate key") {
+            // With a table that stands twice, each of its keys does.
+            let before = text.get(..span.start).unwrap_or_default();
+            let line = before.rfind('\n').map_or(0, |newline| newline + 1);
+            let header = text[line..].trim_start().starts_with('[');
+            if !header && again.is_some_and(|again| !text[again..line].contains("\n[")) {
+                continue;
+            }
+            again = if header { Some(line) } else { again };
         }
-        DeValue::Table(entries) => table(entries, depth, found),
-    };
-    Node { span, value }
+        found.push_with(|| syntax_error(text, base, span, error.message()));
+    }
+    let mut reader = Toml { base, found };
+    let value = errors.is_empty().then(|| reader.table(document.into_inner(), 0))?;
+    Some(Node::new(base..base, value))
 }
 
-fn integer(digits: &toml::de::DeInteger<'_>, span: &Span, found: &mut Diagnostics) -> Value {
-    let number = i64::from_str_radix(digits.as_str(), digits.radix());
-    Value::Integer(number.unwrap_or_else(|_| {
-        let message = format!("`{digits}` is not a number of 64 bits with a sign");
-        found.push(Diagnostic::error(span.clone(), message).remedy("write a smaller number"));
-        0
-    }))
+fn syntax_error(text: &str, base: usize, span: Span, message: &str) -> Diagnostic {
+    let place = base + span.start..base + span.end;
+    if message.starts_with("duplicate key") {
+        let key = text.get(span.clone()).unwrap_or_default();
+        let error = Diagnostic::error(place, format!("`{}` stands twice", key.escape_debug()))
+            .label("the second")
+            .remedy("remove one of them, or give it another name");
+        return match first_of(text, &span) {
+            Some(first) => error.other(base + first.start..base + first.end, "the first"),
+            None => error,
+        };
+    }
+    Diagnostic::error(place, message)
+        .label("not valid TOML")
+        .remedy("write `key = value`, text in double quotes, and close every bracket and quote")
+}
+
+/// Where the key at `span` stood first: on a line that begins in the same way, and within the same
+/// table unless the key is that of a table.
+fn first_of(text: &str, span: &Span) -> Option<Span> {
+    let line = text.get(..span.start)?.rfind('\n').map_or(0, |newline| newline + 1);
+    let before = text[line..span.start].trim_start();
+    let key = text.get(span.clone())?;
+    let mut end = line;
+    while end > 0 {
+        let start = text[..end - 1].rfind('\n').map_or(0, |newline| newline + 1);
+        let indent = text[start..end].len() - text[start..end].trim_start().len();
+        let here = &text[start + indent..end];
+        let rest = here.strip_prefix(before).and_then(|rest| rest.strip_prefix(key));
+        let more = |rest: &str| rest.starts_with(|c: char| c.is_alphanumeric() || "_-".contains(c));
+        if rest.is_some_and(|rest| !more(rest)) {
+            let at = start + indent + before.len();
+            return Some(at..at + key.len());
+        }
+        if !before.starts_with('[') && here.starts_with('[') {
+            return None;
+        }
+        end = start;
+    }
+    None
+}
+
+/// Makes nodes of what the parser gives.
+struct Toml<'d> {
+    base: usize,
+    found: &'d mut Diagnostics,
+}
+
+impl Toml<'_> {
+    fn table(&mut self, table: DeTable<'_>, depth: usize) -> Value {
+        let mut entries: Vec<Entry> = table
+            .into_iter()
+            .map(|(key, value)| Entry {
+                key_span: self.place(key.span()),
+                key: key.into_inner().into(),
+                value: self.node(value, depth + 1),
+            })
+            .collect();
+        entries.sort_by_key(|entry| entry.key_span.start);
+        Value::Table(entries)
+    }
+
+    fn node(&mut self, value: toml::Spanned<DeValue<'_>>, depth: usize) -> Node {
+        let span = self.place(value.span());
+        if depth > CONFIG_DEPTH_MAX {
+            self.found.push(too_deep(&span));
+            return Node::new(span, Value::Table(Vec::new()));
+        }
+        let value = match value.into_inner() {
+            DeValue::String(text) => Value::String(text.into()),
+            DeValue::Integer(digits) => {
+                let number = i64::from_str_radix(digits.as_str(), digits.radix());
+                Value::Integer(number.unwrap_or_else(|_| {
+                    self.found.push(too_large(&span, &digits.to_string()));
+                    0
+                }))
+            }
+            DeValue::Float(digits) => Value::Float(digits.as_str().parse().unwrap_or(f64::NAN)),
+            DeValue::Boolean(flag) => Value::Bool(flag),
+            DeValue::Datetime(_) => Value::Datetime,
+            DeValue::Array(items) => {
+                Value::Array(items.into_iter().map(|item| self.node(item, depth + 1)).collect())
+            }
+            DeValue::Table(entries) => self.table(entries, depth),
+        };
+        Node::new(span, value)
+    }
+
+    fn place(&self, span: Span) -> Span {
+        self.base + span.start..self.base + span.end
+    }
+}
+
+/// What is said of a table or array that is nested too deeply.
+pub(super) fn too_deep(span: &Span) -> Diagnostic {
+    let message = format!("tables and arrays are nested more than {CONFIG_DEPTH_MAX} deep");
+    Diagnostic::error(span.clone(), message).remedy("no key needs that depth")
+}
+
+/// What is said of a number that is none of 64 bits.
+pub(super) fn too_large(span: &Span, digits: &str) -> Diagnostic {
+    let message = format!("`{digits}` is not a number of 64 bits with a sign");
+    Diagnostic::error(span.clone(), message).remedy("write a smaller number")
 }
 
 #[cfg(test)]
@@ -181,5 +275,31 @@ mod tests {
         let mut found = Diagnostics::default();
         assert_eq!(Node::parse_toml("a = 9_223_372_036_854_775_808", &mut found), None);
         assert_eq!(found.count(), 1);
+    }
+
+    #[test]
+    fn a_key_that_stands_twice_is_shown_with_the_first() {
+        let first = |text: &str| {
+            let mut found = Diagnostics::default();
+            assert_eq!(Node::parse_toml(text, &mut found), None);
+            let error = found.iter().next().expect("an error").clone();
+            error.other.map(|(span, _)| span)
+        };
+        assert_eq!(first("[u]\nab = 1\na = 2\na = 3\n"), Some(11..12));
+        assert_eq!(first("[l.u]\na = 1\n[u.u]\na = 2\n[l.u]\nb = 3\n"), Some(3..4));
+        assert_eq!(first("a = { b = 1, b = 2 }\n"), None, "on one line");
+    }
+
+    #[test]
+    fn spans_begin_at_the_base() {
+        let mut found = Diagnostics::default();
+        let tree = Node::parse(Kind::Toml, "a = [1]", 100, &mut found).expect("valid");
+        let Value::Table(entries) = tree.value else { panic!("a table") };
+        assert_eq!(
+            (entries[0].key_span.clone(), entries[0].value.span.clone()),
+            (100..101, 104..107)
+        );
+        Node::parse(Kind::Toml, "a = ", 100, &mut found);
+        assert_eq!(found.iter().next().and_then(|found| found.span.clone()), Some(104..104));
     }
 }

@@ -62,7 +62,7 @@ impl Condition {
                 let networks = list(1..=CONDITION_VALUES_MAX, network)(node, decoder)?;
                 Some(Subject::Whole(Test::Client(networks)))
             }
-            "hash" => Source::decode(node, decoder).map(Subject::Hash),
+            "hash" => hashed(node, decoder).map(Subject::Hash),
             kind => named(kind, node, decoder).map(Subject::Value),
         });
         let test = match subject {
@@ -247,6 +247,21 @@ fn named(kind: &str, node: &Node, decoder: &mut Decoder) -> Option<Source> {
         decoder.found.push(Diagnostic::error(node.span.clone(), message).remedy(remedy));
     }
     source
+}
+
+/// A value that is known before the route is.
+fn hashed(node: &Node, decoder: &mut Decoder) -> Option<Source> {
+    let source = Source::decode(node, decoder)?;
+    if !matches!(source, Source::Path(_) | Source::Route) {
+        return Some(source);
+    }
+    let error = Diagnostic::error(node.span.clone(), format!("`{source}` depends on the route"));
+    decoder.found.push(
+        error
+            .label("not known while routes are looked for")
+            .remedy("write \"header:NAME\", \"cookie:NAME\", \"query:NAME\" or \"client\""),
+    );
+    None
 }
 
 fn compare(key: &'static str, node: &Node, decoder: &mut Decoder) -> Option<Compare> {

@@ -122,12 +122,10 @@ impl Default for ClientFacts {
 pub struct Timing {
     /// Its head was complete.
     pub started: Option<Instant>,
-    /// An upstream's connection was asked for, the last time.
+    /// An upstream's connection was asked for, the last time, where that was not at once.
     pub upstream_started: Option<Instant>,
     /// Time to connect, in microseconds, where a connection was made.
     pub connect_us: Option<u64>,
-    /// The head of the upstream's final answer had come.
-    pub upstream_head: Option<Instant>,
     /// Times that it was sent again.
     pub retries: u32,
 }

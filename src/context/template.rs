@@ -83,6 +83,8 @@ pub struct Scope<'a> {
     pub endpoint: &'a str,
     /// The answer's status, 0 before it is known.
     pub status: u16,
+    /// Time from asking the upstream to the head of its answer, once there is one.
+    pub upstream_ms: Option<u64>,
 }
 
 /// What is wrong with a text, where in it, and how to mend it.
@@ -99,7 +101,15 @@ pub struct TemplateError {
 impl<'a> Scope<'a> {
     /// The scope of a request whose route is known.
     pub fn of_request(context: &'a RequestContext, matched: Matched<'a>) -> Scope<'a> {
-        Scope { context, matched, listener: "", upstream: "", endpoint: "", status: 0 }
+        Scope {
+            context,
+            matched,
+            listener: "",
+            upstream: "",
+            endpoint: "",
+            status: 0,
+            upstream_ms: None,
+        }
     }
 }
 
@@ -117,7 +127,7 @@ impl Template {
             let message = format!("the text is longer than {TEMPLATE_BYTES_MAX} bytes");
             return error(message, all, "write a shorter text".into());
         }
-        if let Some(at) = text.bytes().position(|byte| is_forbidden(byte)) {
+        if let Some(at) = text.bytes().position(is_forbidden) {
             let message = "a line break or NUL cannot stand here".into();
             return error(message, at..at + 1, "leave it out".into());
         }
@@ -309,10 +319,8 @@ impl Fixed {
             Fixed::Status if scope.status == 0 => {}
             Fixed::Status => number(out, u64::from(scope.status)),
             Fixed::UpstreamTime => {
-                let timing = &context.timing;
-                if let (Some(begun), Some(head)) = (timing.upstream_started, timing.upstream_head) {
-                    let ms = head.saturating_duration_since(begun).as_millis();
-                    number(out, u64::try_from(ms).unwrap_or(u64::MAX));
+                if let Some(ms) = scope.upstream_ms {
+                    number(out, ms);
                 }
             }
         }
@@ -427,6 +435,7 @@ mod tests {
             upstream: "orders",
             endpoint: "127.0.0.1:9001",
             status: 201,
+            upstream_ms: Some(12),
             ..Scope::of_request(&context, matched)
         };
         let mut out = b">".to_vec();
@@ -448,7 +457,7 @@ mod tests {
             ("${path.id}@${route.id}", "8@r1"),
             ("${client.address}:${client.port}", "0.0.0.0:0"),
             ("${listener.name} ${upstream.name} ${endpoint.address}", "main orders 127.0.0.1:9001"),
-            ("${response.status}${upstream.time_ms}", "201"),
+            ("${response.status} ${upstream.time_ms}", "201 12"),
             ("$${route.id} $$ $ {} ${HOME}", "${route.id} $$ $ {} ${HOME}"),
         ] {
             assert_eq!(expand(text, Response).as_deref(), Ok(&*format!(">{wanted}")), "{text}");

@@ -2,24 +2,29 @@
 
 use std::future::Future;
 use std::io;
+use std::net::IpAddr;
 use std::os::unix::net::{UnixListener as StdUnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::State;
-use axum::http::{HeaderName, StatusCode, header};
+use axum::extract::{Request, State};
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, HeaderName, StatusCode, header};
+use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Json, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use rustix::fs::Mode;
 use serde_json::json;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
+use super::helper::Event;
+use super::outcome::Outcome;
 use crate::limits::{ADMIN_CONNECTIONS_MAX, ADMIN_HEAD_TIMEOUT_MS};
 use crate::observe::render::{Phase, ProcessView};
 use crate::snapshot::AdminPlan;
@@ -81,11 +86,19 @@ impl Admin {
         Ok(Admin { socket, address: format!("unix:{}", path.display()), path: Some(path) })
     }
 
-    /// Serves until the process ends.
-    pub async fn serve(self, view: watch::Receiver<ProcessView>, measure: Measure) {
-        let router = router(view, measure);
+    /// Serves until the process ends; `events` is where the supervisor takes wishes.
+    pub async fn serve(
+        self,
+        view: watch::Receiver<ProcessView>,
+        measure: Measure,
+        events: mpsc::Sender<Event>,
+    ) {
+        let router = router(Shared { view, measure, events });
         match self.socket {
-            Socket::Tcp(socket) => accept_loop(router, async || Ok(socket.accept().await?.0)).await,
+            Socket::Tcp(socket) => {
+                let router = router.layer(from_fn(only_own_origin));
+                accept_loop(router, async || Ok(socket.accept().await?.0)).await;
+            }
             Socket::Unix(socket) => {
                 accept_loop(router, async || Ok(socket.accept().await?.0)).await
             }
@@ -173,19 +186,72 @@ where
 struct Shared {
     view: watch::Receiver<ProcessView>,
     measure: Measure,
+    events: mpsc::Sender<Event>,
 }
 
-fn router(view: watch::Receiver<ProcessView>, measure: Measure) -> Router {
+fn router(shared: Shared) -> Router {
     Router::new()
         .route("/metrics", get(metrics))
         .route("/v1/ready", get(ready))
         .route("/v1/status", get(status))
+        .route("/v1/reload", post(reload))
         .fallback(|| async { refusal(StatusCode::NOT_FOUND, "no such resource") })
+        // The router adds Allow, from the methods of the resource.
         .method_not_allowed_fallback(|| async {
-            let allow = [(header::ALLOW, "GET, HEAD")];
-            (allow, refusal(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD")).into_response()
+            refusal(StatusCode::METHOD_NOT_ALLOWED, "the resource has no such method")
         })
-        .with_state(Shared { view, measure })
+        .with_state(shared)
+}
+
+/// Refuses what a page of another site has a browser send: by a name of its own that resolves to
+/// this address (DNS rebinding), or across origins. A Unix socket is out of a browser's reach.
+async fn only_own_origin(request: Request, next: Next) -> Response {
+    match foreign(request.headers()) {
+        None => next.run(request).await,
+        Some(why) => refusal(StatusCode::FORBIDDEN, why),
+    }
+}
+
+/// Why a request may come from a page of another site, if it may.
+fn foreign(headers: &HeaderMap) -> Option<&'static str> {
+    let hosts: Vec<_> = headers.get_all(header::HOST).iter().collect();
+    let host = match &*hosts {
+        // Browsers always send it.
+        [] => None,
+        [one] => one.to_str().ok(),
+        _ => return Some("more than one Host"),
+    };
+    if !hosts.is_empty() && !host.is_some_and(names_no_domain) {
+        return Some("Host must be an address or localhost");
+    }
+    let own = host.map(|host| format!("http://{host}"));
+    let is_own = |origin: &header::HeaderValue| {
+        let text = origin.to_str().unwrap_or_default();
+        own.as_ref().is_some_and(|own| own.eq_ignore_ascii_case(text))
+    };
+    let all_own = headers.get_all(header::ORIGIN).iter().all(is_own);
+    (!all_own).then_some("Origin must be that of the admin address")
+}
+
+/// Whether a Host names an address or this machine, and nothing that a name server answers for.
+fn names_no_domain(host: &str) -> bool {
+    let Ok(authority) = host.parse::<Authority>() else { return false };
+    let name = authority.host();
+    let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+    let plain = !host.contains('@');
+    plain && (bare.parse::<IpAddr>().is_ok() || name.eq_ignore_ascii_case("localhost"))
+}
+
+/// Reads the configuration again, as HUP does, and answers when that is decided.
+async fn reload(State(shared): State<Shared>) -> Response {
+    let (caller, outcome) = oneshot::channel();
+    // Without a supervisor the process is ending.
+    let outcome = match shared.events.send(Event::Reload(caller)).await {
+        Ok(()) => outcome.await.unwrap_or(Outcome::Draining),
+        Err(_) => Outcome::Draining,
+    };
+    let (status, answer) = outcome.answer();
+    (status, [UNCACHED], Json(answer)).into_response()
 }
 
 async fn metrics(State(shared): State<Shared>) -> Response {
@@ -227,6 +293,7 @@ const UNCACHED: (HeaderName, &str) = (header::CACHE_CONTROL, "no-store");
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::control::outcome::{Reason, Refusal};
     use std::os::unix::fs::PermissionsExt;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -239,21 +306,29 @@ mod tests {
 
     async fn exchange(address: &str, request: &str) -> String {
         let mut stream = tokio::net::TcpStream::connect(address).await.expect("connected");
-        let request = format!("{request}\r\nhost: a\r\nconnection: close\r\n\r\n");
+        let host =
+            if request.to_lowercase().contains("\r\nhost:") { "" } else { "host: localhost\r\n" };
+        let request = format!("{request}\r\n{host}connection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.expect("sent");
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.expect("answered");
         answer
     }
 
-    #[tokio::test]
-    async fn the_three_resources_answer_and_everything_else_is_refused_in_json() {
+    /// An API on TCP, what changes its view, and the supervisor's end.
+    fn serving() -> (String, watch::Sender<ProcessView>, mpsc::Receiver<Event>) {
         let any = "127.0.0.1:0".parse().expect("an address");
         let admin = Admin::bind(&AdminPlan::Tcp(any)).expect("bound");
         let address = admin.address.clone();
         let (publish, view) = watch::channel(ProcessView::default());
-        let serving = tokio::spawn(admin.serve(view, Arc::new(|view| view.resident_bytes = 7)));
+        let (sender, events) = mpsc::channel(4);
+        tokio::spawn(admin.serve(view, Arc::new(|view| view.resident_bytes = 7), sender));
+        (address, publish, events)
+    }
 
+    #[tokio::test]
+    async fn the_resources_answer_and_everything_else_is_refused_in_json() {
+        let (address, publish, _events) = serving();
         let starting = exchange(&address, "GET /v1/ready HTTP/1.1").await;
         assert!(starting.starts_with("HTTP/1.1 503 "), "{starting}");
         assert!(starting.ends_with(r#"{"ready":false,"reasons":["starting"]}"#), "{starting}");
@@ -270,8 +345,68 @@ mod tests {
         assert!(missing.starts_with("HTTP/1.1 404 ") && missing.ends_with(r#""status":404}"#));
         let post = exchange(&address, "POST /v1/status HTTP/1.1\r\ncontent-length: 0").await;
         assert!(post.starts_with("HTTP/1.1 405 ") && post.ends_with(r#""status":405}"#), "{post}");
-        assert_eq!(post.to_lowercase().matches("\r\nallow: ").count(), 1, "{post}");
-        serving.abort();
+        assert!(post.to_lowercase().contains("\r\nallow: get,head\r\n"), "{post}");
+        let get = exchange(&address, "GET /v1/reload HTTP/1.1").await;
+        assert!(get.starts_with("HTTP/1.1 405 ") && get.ends_with(r#""status":405}"#), "{get}");
+        assert!(get.to_lowercase().contains("\r\nallow: post\r\n"), "{get}");
+    }
+
+    #[tokio::test]
+    async fn a_reload_is_answered_when_it_is_decided() {
+        let (address, _publish, mut events) = serving();
+        let refusal = Refusal { reason: Reason::Rejected, text: "no".to_owned() };
+        let outcomes = [
+            Outcome::Applied { version: 7, workers: 2, ms: 12.3, warnings: String::new() },
+            Outcome::Refused { refusal, version: 7 },
+            Outcome::Unacknowledged { version: 8, workers: vec![0, 2] },
+            Outcome::Draining,
+        ];
+        let answers = [
+            (200, r#"{"ms":12.3,"version":7,"warnings":"","workers":2}"#),
+            (422, r#"{"diagnostics":"no","error":"rejected","version":7}"#),
+            (504, r#""version":8,"workers":[0,2]}"#),
+            (503, r#"{"diagnostics":"no reload while draining","error":"draining"}"#),
+        ];
+        for (outcome, (status, body)) in outcomes.into_iter().zip(answers) {
+            let asked = exchange(&address, "POST /v1/reload HTTP/1.1\r\ncontent-length: 0");
+            let decided = async {
+                let Some(Event::Reload(caller)) = events.recv().await else { panic!("a wish") };
+                caller.send(outcome).expect("somebody waits");
+            };
+            let (answer, ()) = tokio::join!(asked, decided);
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
+            assert!(answer.ends_with(body), "{answer}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_a_page_of_another_site_could_send_is_refused() {
+        let (address, _publish, mut events) = serving();
+        for (headers, status) in [
+            (format!("host: {address}"), 503),
+            ("host: localhost".to_owned(), 503),
+            ("host: LOCALHOST:9901".to_owned(), 503),
+            ("host: [::1]:9901".to_owned(), 503),
+            (format!("host: {address}\r\norigin: http://{address}"), 503),
+            ("host: rebound.example".to_owned(), 403),
+            ("host: rebound.example:9901".to_owned(), 403),
+            ("host: localhost.example".to_owned(), 403),
+            ("host: 127.0.0.1.example".to_owned(), 403),
+            ("host: a@127.0.0.1".to_owned(), 403),
+            ("host: localhost\r\nhost: evil.example".to_owned(), 403),
+            ("host:".to_owned(), 403),
+            (format!("host: {address}\r\norigin: http://evil.example"), 403),
+            (format!("host: {address}\r\norigin: https://{address}"), 403),
+            (format!("host: {address}\r\norigin: null"), 403),
+        ] {
+            let answer = exchange(&address, &format!("GET /v1/ready HTTP/1.1\r\n{headers}")).await;
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{headers}: {answer}");
+            assert_eq!(answer.ends_with(r#""status":403}"#), status == 403, "{headers}: {answer}");
+        }
+        let post = "POST /v1/reload HTTP/1.1\r\ncontent-length: 0\r\nhost: localhost\r\n\
+                    origin: http://evil.example";
+        assert!(exchange(&address, post).await.starts_with("HTTP/1.1 403 "));
+        assert!(events.try_recv().is_err(), "nothing was asked of the supervisor");
     }
 
     #[tokio::test]

@@ -1,17 +1,18 @@
 //! The workers, as the control thread sees them.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crossbeam_channel::Sender;
 
 use super::cores::Cores;
-use crate::observe::WorkerCounters;
+use crate::observe::access_log::LogBuffer;
 use crate::observe::render::WorkerView;
+use crate::observe::{SeriesRegistry, WorkerCounters};
 use crate::snapshot::Snapshot;
 use crate::upstream::EndpointId;
 use crate::worker::inbox::inbox;
-use crate::worker::{InboxSender, Message, Report, Setup};
+use crate::worker::{Change, InboxSender, Message, Opened, Report, Setup};
 
 /// Addresses of endpoints that are known by name.
 pub type Addresses = Arc<Vec<(EndpointId, Vec<SocketAddr>)>>;
@@ -27,12 +28,16 @@ pub struct Start<'a> {
     pub snapshot: &'a Arc<Snapshot>,
     /// Which processors there are.
     pub cores: &'a Cores,
-    /// For each worker its sockets; their number is that of the workers.
-    pub sockets: Vec<Vec<TcpListener>>,
+    /// For each worker its listeners; their number is that of the workers.
+    pub opened: Vec<Vec<Opened>>,
     /// Client connections that each may hold.
     pub connections_max: usize,
     /// What names resolved to.
     pub addresses: Option<Addresses>,
+    /// The access log's end of each.
+    pub logs: Vec<LogBuffer>,
+    /// Where what they count is summed.
+    pub series: &'a mut SeriesRegistry,
     /// Where they report to.
     pub reports: &'a Sender<Report>,
 }
@@ -50,7 +55,8 @@ struct Member {
     unsent: Unsent,
 }
 
-/// What a full inbox did not take: of each kind only the newest is worth sending.
+/// What a full inbox did not take: of each kind only the newest is worth sending, with the listeners
+/// of all.
 #[derive(Debug, Default)]
 struct Unsent {
     snapshot: Option<Message>,
@@ -64,10 +70,11 @@ impl Fleet {
     /// # Errors
     /// No thread or no descriptor was left.
     pub fn start(start: Start<'_>) -> std::io::Result<Fleet> {
-        let workers = start.sockets.len();
+        let workers = start.opened.len();
         let placement = start.cores.placement(workers);
         let mut fleet = Fleet::default();
-        for (index, (sockets, cpu)) in start.sockets.into_iter().zip(placement).enumerate() {
+        let each = start.opened.into_iter().zip(placement).zip(start.logs);
+        for (index, ((opened, cpu), log)) in each.enumerate() {
             let (sender, inbox) = inbox()?;
             let counters = Arc::new(WorkerCounters::default());
             if let Some(addresses) = &start.addresses {
@@ -78,9 +85,11 @@ impl Fleet {
                 index,
                 workers,
                 cpu,
-                sockets,
+                opened,
                 snapshot: start.snapshot.clone(),
                 counters: counters.clone(),
+                log,
+                series: start.series.add_worker(),
                 inbox,
                 reports: start.reports.clone(),
                 connections_max: start.connections_max,
@@ -118,15 +127,39 @@ impl Fleet {
         self.workers.get_mut(worker).map(|worker| &mut worker.view)
     }
 
-    /// Sends a message to every worker; where an inbox is full, it waits for [`Fleet::retry`].
-    pub fn broadcast(&mut self, message: &Message) {
+    /// Has a snapshot take force on every worker, with each one's sockets of the listeners that it
+    /// brings in. Where an inbox is full this waits for [`Fleet::retry`], as do the others.
+    pub fn change(
+        &mut self,
+        snapshot: &Arc<Snapshot>,
+        opened: Vec<Vec<Opened>>,
+        connections_max: usize,
+    ) {
+        assert_eq!(opened.len(), self.workers.len(), "sockets are bound for each worker");
+        for (worker, mut opened) in self.workers.iter_mut().zip(opened) {
+            worker.view.connections_max = connections_max;
+            if let Some(Message::Snapshot(skipped)) = worker.unsent.snapshot.take() {
+                // Clients may have connected already: only a worker may close a listener.
+                opened.splice(0..0, skipped.opened);
+            }
+            let change = Change { snapshot: snapshot.clone(), opened, connections_max };
+            worker.unsent.snapshot = Some(Message::Snapshot(Box::new(change)));
+            worker.flush();
+        }
+    }
+
+    /// Tells every worker what names resolved to.
+    pub fn addresses(&mut self, addresses: &Addresses) {
         for worker in &mut self.workers {
-            let slot = match message {
-                Message::Snapshot(_) => &mut worker.unsent.snapshot,
-                Message::Addresses(_) => &mut worker.unsent.addresses,
-                Message::Drain { .. } => &mut worker.unsent.drain,
-            };
-            *slot = Some(message.clone());
+            worker.unsent.addresses = Some(Message::Addresses(addresses.clone()));
+            worker.flush();
+        }
+    }
+
+    /// Has every worker drain.
+    pub fn drain(&mut self, delay_ms: u64, bound_ms: u64) {
+        for worker in &mut self.workers {
+            worker.unsent.drain = Some(Message::Drain { delay_ms, bound_ms });
             worker.flush();
         }
     }
@@ -171,7 +204,9 @@ impl Unsent {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::control::listen::{self, tests::plan};
     use crate::limits::INBOX_MESSAGES;
+    use crate::snapshot::{Ids, load_text};
     use crate::worker::Inbox;
 
     fn fleet() -> (Fleet, Inbox) {
@@ -188,20 +223,20 @@ mod tests {
         (Fleet { workers: vec![member] }, receiver)
     }
 
-    fn addresses(id: u32) -> Message {
-        Message::Addresses(Arc::new(vec![(EndpointId(id), Vec::new())]))
+    fn addresses(id: u32) -> Addresses {
+        Arc::new(vec![(EndpointId(id), Vec::new())])
     }
 
     #[test]
     fn a_full_inbox_gets_the_newest_of_each_kind_later() {
         let (mut fleet, inbox) = fleet();
         for id in 0..INBOX_MESSAGES as u32 {
-            fleet.broadcast(&addresses(id));
+            fleet.addresses(&addresses(id));
         }
         assert!(!fleet.has_unsent());
-        fleet.broadcast(&Message::Drain { delay_ms: 0, bound_ms: 1 });
-        fleet.broadcast(&addresses(1000));
-        fleet.broadcast(&addresses(1001));
+        fleet.drain(0, 1);
+        fleet.addresses(&addresses(1000));
+        fleet.addresses(&addresses(1001));
         assert!(fleet.retry(), "still full");
         let first: Vec<_> = inbox.messages.try_iter().collect();
         assert_eq!(first.len(), INBOX_MESSAGES);
@@ -209,5 +244,30 @@ mod tests {
         let rest: Vec<_> = inbox.messages.try_iter().collect();
         assert!(matches!(&*rest, [Message::Addresses(newest), Message::Drain { .. }]
             if newest[0].0 == EndpointId(1001)));
+    }
+
+    #[test]
+    fn the_sockets_of_a_skipped_snapshot_come_with_the_next() {
+        let (mut fleet, inbox) = fleet();
+        for id in 0..INBOX_MESSAGES as u32 {
+            fleet.addresses(&addresses(id));
+        }
+        let mut ids = Ids::default();
+        for version in 2..=4 {
+            let name = format!("v{version}");
+            let opened = listen::bind(&[plan(version, &name, "127.0.0.1:0")], 1).expect("bound");
+            let text = "[listener.a]\naddress = \"127.0.0.1:0\"\n[upstream.u]\n\
+                        endpoints = [{ address = \"127.0.0.1:1\" }]\n\
+                        [[route]]\nid = \"r\"\nprefix = \"/\"\nupstream = \"u\"\n";
+            let loaded = load_text("test", text, &mut ids, u64::from(version)).expect("valid");
+            fleet.change(&Arc::new(loaded.snapshot), opened.opened, 7);
+        }
+        assert_eq!(inbox.messages.try_iter().count(), INBOX_MESSAGES);
+        assert!(!fleet.retry(), "all sent");
+        let rest: Vec<_> = inbox.messages.try_iter().collect();
+        let [Message::Snapshot(change)] = &*rest else { panic!("one change: {rest:?}") };
+        let names: Vec<_> = change.opened.iter().map(|opened| &*opened.plan.name).collect();
+        assert_eq!((change.snapshot.version, names), (4, vec!["v2", "v3", "v4"]));
+        assert_eq!(fleet.views()[0].connections_max, 7);
     }
 }

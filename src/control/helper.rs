@@ -10,11 +10,15 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use tokio::sync::mpsc;
 
+use super::access_log::{self, Sink};
+use super::listen::{self, Bound};
+use super::names;
+use super::outcome::{Caller, Reason, Refusal};
 use super::source::{Rejected, Source};
 use crate::limits::{ADDRESSES_PER_NAME_MAX, RESOLVE_AT_START_MS, SNAPSHOT_SWEEP_MS};
 use crate::observe::Gauge;
+use crate::observe::access_log::AccessLogPlan;
 use crate::snapshot::{Ids, Snapshot};
-use crate::upstream::EndpointAddress;
 use crate::worker::Report;
 
 /// A name and the port that goes with it.
@@ -25,15 +29,17 @@ pub type HostPort = (Box<str>, u16);
 pub enum Event {
     /// A worker reports.
     Report(Report),
+    /// Somebody asks for the configuration to be read again.
+    Reload(Caller),
     /// A configuration was compiled, or refused.
-    Compiled(Result<Compiled, Rejected>),
+    Compiled(Result<Compiled, Refusal>),
     /// A name was looked up.
     Resolved(HostPort, Result<Vec<SocketAddr>, String>),
     /// So were all that were asked for.
     ResolvedAll,
 }
 
-/// A configuration that is good in itself.
+/// A configuration that can take force.
 #[derive(Debug)]
 pub struct Compiled {
     /// The plans.
@@ -42,12 +48,24 @@ pub struct Compiled {
     pub warnings: String,
     /// Addresses of the names that it brings in, as far as they were found in time.
     pub addresses: Vec<(HostPort, Vec<SocketAddr>)>,
+    /// The sockets of the listeners that it brings in.
+    pub bound: Bound,
+    /// The access log's target, where it is another one than before.
+    pub log: Option<Sink>,
+}
+
+/// What the compiler is to do.
+#[derive(Debug)]
+struct Job {
+    version: u64,
+    current: Arc<Snapshot>,
+    workers: usize,
 }
 
 /// The helper threads, as the control thread holds them.
 #[derive(Debug)]
 pub struct Helpers {
-    compile: Sender<(u64, Arc<Snapshot>)>,
+    compile: Sender<Job>,
     resolve: Sender<Vec<HostPort>>,
     /// Snapshots that are still held by somebody, the one in force included.
     pub alive: Arc<Gauge>,
@@ -98,9 +116,9 @@ impl Helpers {
         Ok(Helpers { compile, resolve, alive, reports })
     }
 
-    /// Asks for the source to be read again, as `version`, to replace `current`.
-    pub fn compile(&self, version: u64, current: Arc<Snapshot>) -> bool {
-        self.compile.try_send((version, current)).is_ok()
+    /// Asks for the source to be read again, as `version`, to replace `current` on so many workers.
+    pub fn compile(&self, version: u64, current: Arc<Snapshot>, workers: usize) -> bool {
+        self.compile.try_send(Job { version, current, workers }).is_ok()
     }
 
     /// Asks for names to be looked up.
@@ -120,18 +138,18 @@ struct Compiler {
 }
 
 impl Compiler {
-    fn run(mut self, jobs: &Receiver<(u64, Arc<Snapshot>)>) {
+    fn run(mut self, jobs: &Receiver<Job>) {
         loop {
             let job = match self.held.len() {
                 0 | 1 => jobs.recv().map_err(|_| RecvTimeoutError::Disconnected),
                 _ => jobs.recv_timeout(Duration::from_millis(SNAPSHOT_SWEEP_MS)),
             };
             match job {
-                Ok((version, current)) => {
+                Ok(job) => {
                     // The control thread waits for an answer: it gets one even from a bug.
-                    let compiled =
-                        catch_unwind(AssertUnwindSafe(|| self.compile(version, &current)))
-                            .unwrap_or_else(|_| Err(Rejected::internal()));
+                    let compiled = catch_unwind(AssertUnwindSafe(|| self.compile(&job)))
+                        .unwrap_or_else(|_| Err(rejected(Rejected::internal())));
+                    drop(job);
                     if self.events.blocking_send(Event::Compiled(compiled)).is_err() {
                         return;
                     }
@@ -145,24 +163,64 @@ impl Compiler {
         }
     }
 
-    fn compile(&mut self, version: u64, current: &Snapshot) -> Result<Compiled, Rejected> {
-        let mut loaded = self.source.load(&mut self.ids, version)?;
-        // Workers know their sockets by position, so that listeners keep theirs.
-        let position = |name: &str| current.listeners.iter().position(|it| *it.name == *name);
-        loaded.snapshot.listeners.sort_by_key(|plan| position(&plan.name).unwrap_or(usize::MAX));
+    fn compile(&mut self, job: &Job) -> Result<Compiled, Refusal> {
+        let current = &*job.current;
+        let loaded = self.source.load(&mut self.ids, job.version).map_err(rejected)?;
+        if let Some(text) = needs_restart(current, &loaded.snapshot) {
+            return Err(Refusal { reason: Reason::NeedsRestart, text });
+        }
         let snapshot = Arc::new(loaded.snapshot);
-        self.held.push(snapshot.clone());
         let addresses = resolve_new(&snapshot, current);
-        Ok(Compiled { snapshot, warnings: loaded.warnings, addresses })
+        let log = new_log(current.access_log.as_ref(), snapshot.access_log.as_ref())
+            .map_err(|text| Refusal { reason: Reason::LogUnopened, text })?;
+        // Last, because from then on connections come that somebody has to accept.
+        let bound = listen::bind_new(&snapshot.listeners, &current.listeners, job.workers)
+            .map_err(|unbound| Refusal { reason: Reason::Unbound, text: unbound.text })?;
+        self.held.push(snapshot.clone());
+        Ok(Compiled { snapshot, warnings: loaded.warnings, addresses, bound, log })
     }
+}
+
+/// Opens the target of an access log, where that is another one than before.
+///
+/// # Errors
+/// A sentence that names it.
+pub fn new_log(
+    old: Option<&AccessLogPlan>,
+    new: Option<&AccessLogPlan>,
+) -> Result<Option<Sink>, String> {
+    let Some(target) = new.map(|plan| &plan.target) else { return Ok(None) };
+    if old.is_some_and(|old| old.target == *target) {
+        return Ok(None);
+    }
+    let opened = access_log::open(target);
+    opened.map(Some).map_err(|error| format!("access log: cannot open {target}: {error}"))
+}
+
+fn rejected(rejected: Rejected) -> Refusal {
+    Refusal { reason: Reason::Rejected, text: rejected.rendered }
+}
+
+/// What a reload may not change, if it does: threads and the admin API are set up once.
+fn needs_restart(old: &Snapshot, new: &Snapshot) -> Option<String> {
+    let changed: Vec<_> = [
+        ("`workers` of [runtime]", old.runtime.workers != new.runtime.workers),
+        ("`driver` of [runtime]", old.runtime.driver != new.runtime.driver),
+        ("[admin]", old.admin != new.admin),
+    ]
+    .into_iter()
+    .filter_map(|(what, changed)| changed.then_some(what))
+    .collect();
+    (!changed.is_empty())
+        .then(|| format!("it changes {}: that needs a restart", changed.join(", ")))
 }
 
 /// Looks up the names that `snapshot` brings in, so that it takes force with their addresses: for no
 /// longer than a start would wait.
 fn resolve_new(snapshot: &Snapshot, current: &Snapshot) -> Vec<(HostPort, Vec<SocketAddr>)> {
-    let before = names_of(current);
-    let new: Vec<HostPort> =
-        names_of(snapshot).into_iter().filter(|name| !before.contains(name)).collect();
+    let of = |snapshot| names::wanted(snapshot).map(|(_, name)| name).collect::<BTreeSet<_>>();
+    let before = of(current);
+    let new: Vec<HostPort> = of(snapshot).into_iter().filter(|it| !before.contains(it)).collect();
     if new.is_empty() {
         return Vec::new();
     }
@@ -180,16 +238,6 @@ fn resolve_new(snapshot: &Snapshot, current: &Snapshot) -> Vec<(HostPort, Vec<So
     }
     let until = Instant::now() + Duration::from_millis(RESOLVE_AT_START_MS);
     std::iter::from_fn(|| answered.recv_deadline(until).ok()).collect()
-}
-
-fn names_of(snapshot: &Snapshot) -> BTreeSet<HostPort> {
-    let endpoints = snapshot.upstreams.iter().flat_map(|upstream| &upstream.endpoints);
-    endpoints
-        .filter_map(|endpoint| match &endpoint.address {
-            EndpointAddress::Name(host, port) => Some((host.clone(), *port)),
-            EndpointAddress::Socket(_) | EndpointAddress::Unix(_) => None,
-        })
-        .collect()
 }
 
 fn look_up((host, port): &HostPort) -> Result<Vec<SocketAddr>, String> {

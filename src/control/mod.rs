@@ -3,6 +3,7 @@
 //! It runs on the process's main thread and never blocks for more than 5 ms; what does block runs
 //! on the threads of `helper`.
 
+pub mod access_log;
 pub mod admin;
 pub mod source;
 
@@ -12,6 +13,7 @@ mod helper;
 mod listen;
 mod log;
 mod names;
+mod outcome;
 mod process;
 mod signals;
 mod supervise;
@@ -20,14 +22,17 @@ pub use source::Source;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, watch};
 
-use crate::limits::{EVENTS_MAX, RESOLVE_AT_START_MS, WORKERS_MAX};
+use crate::limits::{ACCESS_LOG_FINISH_MS, EVENTS_MAX, RESOLVE_AT_START_MS, WORKERS_MAX};
+use crate::observe::SeriesRegistry;
+use crate::observe::access_log::{LogBuffer, LogTallies, log_queue};
 use crate::observe::render::{Phase, ProcessView};
 use crate::snapshot::{Ids, Snapshot};
+use access_log::Writer;
 use admin::Admin;
 use cores::Cores;
 use fleet::{Fleet, Spawn, Start};
@@ -91,6 +96,10 @@ pub(crate) fn complain(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{}", text.trim_end());
 }
 
+/// The workers' series: locked by admin requests and the control thread, never by a worker.
+#[allow(clippy::disallowed_types)]
+pub type Series = Arc<std::sync::Mutex<SeriesRegistry>>;
+
 struct Launch {
     options: Options,
     process: Process,
@@ -115,7 +124,9 @@ impl Launch {
         let workers = workers.clamp(1, WORKERS_MAX);
         let connections_max = snapshot.runtime.connections_max;
         let connections_max = cores::connections_max(connections_max, descriptors, workers);
-        let bound = listen::bind(&snapshot.listeners, workers)?;
+        let (logs, writer) = start_access_log(&snapshot, workers)?;
+        let bound = listen::bind_at_start(&snapshot.listeners, workers).await;
+        let bound = bound.map_err(|unbound| unbound.text)?;
         let admin = Admin::bind(&snapshot.admin)?;
         socket.clone_from(&admin.path);
 
@@ -124,47 +135,85 @@ impl Launch {
         let helpers = Helpers::start(source, ids, snapshot.clone(), &sender)
             .map_err(cannot("a helper thread cannot start"))?;
         let reports = helpers.reports.clone();
-        let names = (snapshot.listeners.iter()).map(|plan| plan.name.to_string());
-        let (view, shown) = watch::channel(ProcessView {
+        let (view, shown) = watch::channel(self.view(&snapshot, &admin, descriptors));
+        // Admin requests and the control thread; workers never.
+        let series = Series::default();
+        tokio::spawn(admin.serve(shown, self.measure(&helpers, &series, writer.tallies()), sender));
+
+        let names = Names::new(&snapshot, Instant::now());
+        let banner = self.options.banner.clone();
+        let current = snapshot.clone();
+        let mut supervisor =
+            Supervisor::new(current, names, helpers, bound.addresses, view, banner);
+        resolve_first(&mut supervisor, &mut events).await;
+        // In a block of its own, because the lock must not be held while it supervises.
+        let fleet = {
+            let mut registry = series.lock().unwrap_or_else(PoisonError::into_inner);
+            Fleet::start(Start {
+                spawn: self.spawn,
+                snapshot: &snapshot,
+                cores: &cores,
+                opened: bound.opened,
+                connections_max,
+                addresses: supervisor.names.take_changed().map(Arc::new),
+                logs,
+                series: &mut registry,
+                reports: &reports,
+            })
+        };
+        let fleet = fleet.map_err(cannot("a worker cannot start"))?;
+        drop(snapshot);
+        supervisor.series = series.clone();
+        supervisor.access_log = Some(writer);
+        supervisor.started_with(fleet, Instant::now());
+        let code = supervisor.run(&mut signals, &mut events).await;
+        if let Some(writer) = supervisor.access_log {
+            // Dropped lines are counted, and nobody is left to be shown the count.
+            let _ = writer.finish(Duration::from_millis(ACCESS_LOG_FINISH_MS));
+        }
+        Ok(code)
+    }
+
+    /// What is known before the workers start.
+    fn view(&self, snapshot: &Snapshot, admin: &Admin, descriptors: u64) -> ProcessView {
+        ProcessView {
             phase: Phase::Starting,
             config_version: snapshot.version,
+            names: snapshot.names.clone(),
             config_source: self.options.source.to_string(),
             config_applied_at_s: process::unix_time_s(),
             last_reload_success: true,
             admin: admin.address.clone(),
-            listeners: names.zip(bound.addresses.iter().map(ToString::to_string)).collect(),
             descriptors_max: descriptors,
             ..ProcessView::default()
-        });
-        tokio::spawn(admin.serve(shown, self.measure(&helpers)));
-
-        let names = Names::new(&snapshot, Instant::now());
-        let banner = self.options.banner.clone();
-        let mut supervisor = Supervisor::new(snapshot.clone(), names, helpers, view, banner);
-        resolve_first(&mut supervisor, &mut events).await;
-        let start = Start {
-            spawn: self.spawn,
-            snapshot: &snapshot,
-            cores: &cores,
-            sockets: bound.sockets,
-            connections_max,
-            addresses: supervisor.names.take_changed().map(Arc::new),
-            reports: &reports,
-        };
-        let fleet = Fleet::start(start).map_err(cannot("a worker cannot start"))?;
-        drop(snapshot);
-        supervisor.started_with(fleet, Instant::now());
-        Ok(supervisor.run(&mut signals, &mut events).await)
+        }
     }
 
-    fn measure(&self, helpers: &Helpers) -> admin::Measure {
+    fn measure(&self, helpers: &Helpers, series: &Series, logged: LogTallies) -> admin::Measure {
+        let series = series.clone();
         let (process, dropped, alive) = (self.process, self.dropped.clone(), helpers.alive.clone());
         Arc::new(move |view| {
             process.measure(view);
+            view.series =
+                series.lock().unwrap_or_else(PoisonError::into_inner).collect(&view.names);
             view.snapshots_alive = alive.get();
+            let logged = logged.sum();
+            view.access_log_records = logged.written;
+            view.access_log_dropped = logged.dropped_at_queue + logged.dropped_at_target;
             view.log_lines_dropped = dropped.dropped_lines() as u64;
         })
     }
+}
+
+/// Opens the access log, where there is one, and starts the thread that writes it.
+fn start_access_log(
+    snapshot: &Snapshot,
+    workers: usize,
+) -> Result<(Vec<LogBuffer>, Writer), String> {
+    let sink = helper::new_log(None, snapshot.access_log.as_ref())?;
+    let (logs, queues) = (0..workers).map(|_| log_queue()).unzip();
+    let writer = Writer::start(sink, queues);
+    Ok((logs, writer.map_err(|error| format!("the access log cannot start: {error}"))?))
 }
 
 /// Looks names up before the workers start, for a bounded time: what is late comes by message.

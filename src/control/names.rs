@@ -38,13 +38,7 @@ impl Names {
 
     /// Follows a new snapshot: forgets names that are gone and asks for new ones at once.
     pub fn follow(&mut self, snapshot: &Snapshot, now: Instant) {
-        let endpoints = snapshot.upstreams.iter().flat_map(|upstream| &upstream.endpoints);
-        self.wanted = endpoints
-            .filter_map(|endpoint| match &endpoint.address {
-                EndpointAddress::Name(host, port) => Some((endpoint.id, (host.clone(), *port))),
-                EndpointAddress::Socket(_) | EndpointAddress::Unix(_) => None,
-            })
-            .collect();
+        self.wanted = wanted(snapshot).collect();
         let wanted: BTreeSet<_> = self.wanted.values().collect();
         self.known.retain(|name, _| wanted.contains(name));
         self.failing.retain(|name| wanted.contains(name));
@@ -120,6 +114,15 @@ impl Names {
         let known = |name| Some(self.known.get(name)?.clone());
         Some(self.wanted.iter().filter_map(|(id, name)| Some((*id, known(name)?))).collect())
     }
+}
+
+/// The endpoints of a snapshot that are known by name, and their names.
+pub fn wanted(snapshot: &Snapshot) -> impl Iterator<Item = (EndpointId, HostPort)> + '_ {
+    let endpoints = snapshot.upstreams.iter().flat_map(|upstream| &upstream.endpoints);
+    endpoints.filter_map(|endpoint| match &endpoint.address {
+        EndpointAddress::Name(host, port) => Some((endpoint.id, (host.clone(), *port))),
+        EndpointAddress::Socket(_) | EndpointAddress::Unix(_) => None,
+    })
 }
 
 #[cfg(test)]

@@ -15,7 +15,9 @@ pub enum Signal {
     Drain,
     /// TERM and INT: the same; once it has begun, leave at once.
     Stop,
-    /// USR1 and USR2: reserved.
+    /// USR1: open log files again.
+    Reopen,
+    /// USR2: reserved.
     Reserved(&'static str),
 }
 
@@ -72,6 +74,6 @@ const SIGNALS: [(i32, Signal); 6] = [
     (SIGQUIT, Signal::Drain),
     (SIGTERM, Signal::Stop),
     (SIGINT, Signal::Stop),
-    (SIGUSR1, Signal::Reserved("USR1")),
+    (SIGUSR1, Signal::Reopen),
     (SIGUSR2, Signal::Reserved("USR2")),
 ];

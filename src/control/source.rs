@@ -2,7 +2,9 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use crate::config::Sources;
 use crate::snapshot::{self, Ids, Snapshot};
 
 /// What is read at the start and again at every reload.
@@ -26,6 +28,8 @@ pub struct Loaded {
     pub snapshot: Snapshot,
     /// What is odd about it, rendered; empty where nothing is.
     pub warnings: String,
+    /// Its texts, to show them later.
+    pub sources: Arc<Sources>,
 }
 
 /// A configuration that was refused.
@@ -61,7 +65,7 @@ impl Source {
         };
         let loaded = loaded.map_err(refused)?;
         let warnings = loaded.warnings_text(false);
-        Ok(Loaded { snapshot: loaded.snapshot, warnings })
+        Ok(Loaded { snapshot: loaded.snapshot, warnings, sources: loaded.sources })
     }
 }
 

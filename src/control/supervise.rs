@@ -3,23 +3,27 @@
 //! [`Supervisor`] does no I/O of its own: it takes events and `now`, and its messages go into
 //! inboxes that never block.
 
-use std::collections::BTreeSet;
+mod reload;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, watch};
 
+use super::Series;
+use super::access_log::Writer;
 use super::fleet::Fleet;
-use super::helper::{Compiled, Event, Helpers};
+use super::helper::{Event, Helpers};
 use super::names::Names;
-use super::process::unix_time_s;
 use super::signals::{Signal, Signals};
-use super::source::Rejected;
 use crate::io::DriverReport;
-use crate::limits::{ACKNOWLEDGE_MS, DRAIN_MARGIN_MS, INBOX_RETRY_MS, START_MS};
-use crate::observe::render::{Phase, ProcessView, ReloadResult};
-use crate::snapshot::Snapshot;
-use crate::worker::{Message, Report};
+use crate::limits::{DRAIN_MARGIN_MS, INBOX_RETRY_MS, START_MS};
+use crate::observe::render::{Phase, ProcessView};
+use crate::snapshot::{ListenerId, Snapshot};
+use crate::worker::Report;
+use reload::Reloads;
 
 /// What the control thread knows and decides.
 #[derive(Debug)]
@@ -28,15 +32,20 @@ pub struct Supervisor {
     pub fleet: Fleet,
     /// Names and their addresses.
     pub names: Names,
+    /// What the workers count, summed when somebody asks.
+    pub series: Series,
+    /// What writes the access log; none in tests.
+    pub access_log: Option<Writer>,
     helpers: Helpers,
     current: Arc<Snapshot>,
+    /// Where listeners listen: where a plan has port 0, the one that the system chose.
+    bound: BTreeMap<ListenerId, SocketAddr>,
     view: watch::Sender<ProcessView>,
     /// Printed on standard output when every worker has started.
     banner: Option<String>,
     /// Workers that have not started yet, and until when they may.
     starting: Option<Waiting>,
-    compiling: Option<Compiling>,
-    applying: Option<Waiting>,
+    reloads: Reloads,
     draining: Option<Waiting>,
     exit: Option<u8>,
 }
@@ -49,35 +58,34 @@ struct Waiting {
     until: Instant,
 }
 
-#[derive(Debug)]
-struct Compiling {
-    since: Instant,
-    /// HUP came again meanwhile: what is being compiled may be old.
-    again: bool,
-}
-
 impl Supervisor {
     /// Waits for the start of a fleet that [`Supervisor::started_with`] brings.
     pub fn new(
         current: Arc<Snapshot>,
         names: Names,
         helpers: Helpers,
+        bound: BTreeMap<ListenerId, SocketAddr>,
         view: watch::Sender<ProcessView>,
         banner: Option<String>,
     ) -> Supervisor {
-        Supervisor {
+        let supervisor = Supervisor {
             fleet: Fleet::default(),
             names,
+            series: Series::default(),
+            access_log: None,
             helpers,
             current,
+            bound,
             view,
             banner,
             starting: None,
-            compiling: None,
-            applying: None,
+            reloads: Reloads::default(),
             draining: None,
             exit: None,
-        }
+        };
+        let listeners = supervisor.listeners();
+        supervisor.publish(|view| view.listeners = listeners);
+        supervisor
     }
 
     /// Takes charge of workers that have just been spawned.
@@ -85,6 +93,7 @@ impl Supervisor {
         self.fleet = fleet;
         self.starting = Some(self.wait(now, START_MS));
         self.publish(|_| {});
+        self.next_reload(now);
     }
 
     /// Runs until the process is to end, and returns its exit code.
@@ -112,8 +121,8 @@ impl Supervisor {
     /// Takes a signal.
     pub fn on_signal(&mut self, signal: Signal, now: Instant) {
         match signal {
-            Signal::Reload if self.draining.is_some() => tracing::warn!("no reload while draining"),
-            Signal::Reload => self.reload(now),
+            Signal::Reload => self.on_reload(None, now),
+            Signal::Reopen => self.reopen_logs(),
             Signal::Stop if self.draining.is_some() => {
                 tracing::warn!("stopped again: leaving at once");
                 self.exit = Some(0);
@@ -136,6 +145,7 @@ impl Supervisor {
                 self.on_applied(worker, version, now);
             }
             Event::Report(Report::Drained { worker, cut }) => self.on_drained(worker, cut, now),
+            Event::Reload(caller) => self.on_reload(Some(caller), now),
             Event::Compiled(compiled) => self.on_compiled(compiled, now),
             Event::Resolved(name, answer) => {
                 if let Some(warning) = self.names.answer(name, answer) {
@@ -159,14 +169,7 @@ impl Supervisor {
             tracing::error!("{} did not start within {START_MS} ms", late.names());
             self.exit = Some(1);
         }
-        if let Some(late) = self.applying.take_if(|waiting| waiting.until <= now) {
-            let version = self.current.version;
-            tracing::error!(
-                "configuration {version}: {} did not acknowledge it within {ACKNOWLEDGE_MS} ms",
-                late.names()
-            );
-            self.count(ReloadResult::Unacknowledged);
-        }
+        self.on_acknowledgements_due(now);
         if let Some(late) = self.draining.as_ref().filter(|waiting| waiting.until <= now) {
             tracing::warn!("leaving without the word of {}", late.names());
             self.exit = Some(0);
@@ -176,11 +179,10 @@ impl Supervisor {
     /// When [`Supervisor::on_time`] has something to do again.
     pub fn next_wake(&self, now: Instant) -> Instant {
         let retry = Duration::from_millis(INBOX_RETRY_MS);
-        let waiting = [&self.starting, &self.applying, &self.draining];
+        let waiting = [&self.starting, &self.draining].into_iter().flatten();
         waiting
-            .into_iter()
-            .flatten()
             .map(|waiting| waiting.until)
+            .chain(self.reloads.due())
             .chain(self.names.due())
             .chain(self.fleet.has_unsent().then(|| now + retry))
             .min()
@@ -211,88 +213,20 @@ impl Supervisor {
         }
     }
 
-    fn reload(&mut self, now: Instant) {
-        match &mut self.compiling {
-            Some(compiling) => compiling.again = true,
-            None => {
-                let next = self.current.version + 1;
-                if self.helpers.compile(next, self.current.clone()) {
-                    self.compiling = Some(Compiling { since: now, again: false });
-                } else {
-                    tracing::error!("reload: the helper thread is gone; a restart is needed");
-                    self.count(ReloadResult::Rejected);
-                }
-            }
+    /// USR1: log files have been moved away and are to be opened again.
+    fn reopen_logs(&mut self) {
+        match self.access_log.as_ref().filter(|_| self.current.access_log.is_some()) {
+            None => tracing::info!("USR1: there is no access log to open again"),
+            Some(writer) if writer.reopen() => tracing::info!("USR1: opening the access log again"),
+            Some(_) => tracing::error!("USR1: the access log is stuck and cannot be opened again"),
         }
-    }
-
-    fn on_compiled(&mut self, compiled: Result<Compiled, Rejected>, now: Instant) {
-        let Some(done) = self.compiling.take() else { return };
-        match compiled {
-            Ok(compiled) => self.apply(compiled, done.since, now),
-            Err(rejected) => {
-                // Diagnostics have lines of their own.
-                self.refuse(&format!("\n{}", rejected.rendered), ReloadResult::Rejected);
-            }
-        }
-        // Only now, because the next job carries the configuration in force.
-        if done.again && self.draining.is_none() {
-            self.reload(now);
-        }
-    }
-
-    fn apply(&mut self, compiled: Compiled, since: Instant, now: Instant) {
-        if self.draining.is_some() {
-            return;
-        }
-        if let Some(what) = needs_restart(&self.current, &compiled.snapshot) {
-            let why = format!("it changes {what}, which needs a restart");
-            return self.refuse(&why, ReloadResult::NeedsRestart);
-        }
-        if !compiled.warnings.is_empty() {
-            tracing::warn!("the new configuration has warnings:\n{}", compiled.warnings);
-        }
-        self.current = compiled.snapshot;
-        self.applying = Some(Waiting { since, ..self.wait(now, ACKNOWLEDGE_MS) });
-        self.names.follow(&self.current, now);
-        for (name, addresses) in compiled.addresses {
-            self.names.answer(name, Ok(addresses));
-        }
-        // Before the snapshot, so that an endpoint that it brings in has its addresses at once.
-        self.broadcast_addresses();
-        self.fleet.broadcast(&Message::Snapshot(self.current.clone()));
-        let version = self.current.version;
-        self.publish(|view| {
-            view.config_version = version;
-            view.config_applied_at_s = unix_time_s();
-        });
     }
 
     fn broadcast_addresses(&mut self) {
         if !self.fleet.is_empty()
             && let Some(addresses) = self.names.take_changed()
         {
-            self.fleet.broadcast(&Message::Addresses(Arc::new(addresses)));
-        }
-    }
-
-    fn refuse(&mut self, why: &str, result: ReloadResult) {
-        let version = self.current.version;
-        tracing::error!("reload refused, configuration {version} stays in force: {why}");
-        self.count(result);
-    }
-
-    fn on_applied(&mut self, worker: usize, version: u64, now: Instant) {
-        let Some(waiting) = &mut self.applying else { return };
-        if version != self.current.version {
-            return;
-        }
-        waiting.workers.remove(&worker);
-        if waiting.workers.is_empty() {
-            let ms = now.duration_since(waiting.since).as_secs_f64() * 1000.0;
-            self.applying = None;
-            tracing::info!("configuration {version} is in force on every worker after {ms:.1} ms");
-            self.count(ReloadResult::Applied);
+            self.fleet.addresses(&Arc::new(addresses));
         }
     }
 
@@ -301,8 +235,9 @@ impl Supervisor {
         let (delay_ms, bound_ms) = (runtime.drain_delay_ms, runtime.drain_ms);
         tracing::info!("draining for at most {} ms", delay_ms + bound_ms);
         self.publish(|view| view.phase = Phase::Draining);
-        self.fleet.broadcast(&Message::Drain { delay_ms, bound_ms });
+        self.fleet.drain(delay_ms, bound_ms);
         self.draining = Some(self.wait(now, delay_ms + bound_ms + DRAIN_MARGIN_MS));
+        self.drop_queued_reload();
     }
 
     fn on_drained(&mut self, worker: usize, cut: usize, now: Instant) {
@@ -322,13 +257,6 @@ impl Supervisor {
         Waiting { workers: (0..self.fleet.len()).collect(), since: now, until }
     }
 
-    fn count(&mut self, result: ReloadResult) {
-        self.publish(|view| {
-            view.reloads[result as usize] += 1;
-            view.last_reload_success = result == ReloadResult::Applied;
-        });
-    }
-
     fn publish(&self, change: impl FnOnce(&mut ProcessView)) {
         self.view.send_modify(|view| {
             view.workers = self.fleet.views();
@@ -342,21 +270,6 @@ impl Waiting {
         let names: Vec<_> = self.workers.iter().map(|worker| format!("worker {worker}")).collect();
         names.join(", ")
     }
-}
-
-/// What a reload may not change, if it does: threads, sockets and the admin API are set up once.
-fn needs_restart(old: &Snapshot, new: &Snapshot) -> Option<&'static str> {
-    let addresses = |snapshot: &Snapshot| {
-        let listeners = snapshot.listeners.iter();
-        listeners.map(|plan| (plan.name.clone(), plan.address)).collect::<BTreeSet<_>>()
-    };
-    if old.runtime != new.runtime {
-        return Some("[runtime]");
-    }
-    if old.admin != new.admin {
-        return Some("[admin]");
-    }
-    (addresses(old) != addresses(new)).then_some("the listeners or their addresses")
 }
 
 /// Everything about the start in one line: version, workers, driver and why, addresses.

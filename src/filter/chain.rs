@@ -184,6 +184,12 @@ impl FilterChain {
 }
 
 impl Progress {
+    /// Whether it has come to a filter at all.
+    #[inline]
+    pub fn has_begun(self) -> bool {
+        self.reached > 0
+    }
+
     /// Asks the next filter for its `when`.
     #[inline]
     fn applies(&mut self, index: u32, entry: &Entry, context: &RequestContext) -> bool {
@@ -315,6 +321,7 @@ mod tests {
                 listener: "",
                 upstream: "",
                 endpoint: "",
+                upstream_ms: None,
             };
             chain.on_response(&mut progress, &mut answer);
             chain.on_log(&mut progress, &context, 200);

@@ -365,6 +365,7 @@ mod tests {
             listener: "",
             upstream: "",
             endpoint: "",
+            upstream_ms: None,
         });
         let fields = String::from_utf8_lossy(head.added.bytes()).replace("\r\n", "; ");
         (status, fields.replace("Access-Control-", ""))

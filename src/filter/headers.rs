@@ -409,6 +409,7 @@ mod tests {
             listener: "",
             upstream: "",
             endpoint: "e:1",
+            upstream_ms: None,
         });
         assert_eq!(head.added.bytes(), b"x-s: 404 e:1\r\nx-s: b\r\n");
         let hooks = Hooks { request: false, response: true, log: false };

@@ -209,6 +209,8 @@ pub struct AnswerCall<'a> {
     pub upstream: &'a str,
     /// Address of the endpoint; empty where none answered.
     pub endpoint: &'a str,
+    /// How long the upstream took to its head, in milliseconds, where it sent one.
+    pub upstream_ms: Option<u64>,
 }
 
 impl<'a> AnswerCall<'a> {
@@ -222,6 +224,7 @@ impl<'a> AnswerCall<'a> {
             upstream: self.upstream,
             endpoint: self.endpoint,
             status: self.head.status,
+            upstream_ms: self.upstream_ms,
         }
     }
 }

@@ -389,6 +389,7 @@ mod tests {
             listener: "",
             upstream: "",
             endpoint: "",
+            upstream_ms: None,
         });
         String::from_utf8_lossy(head.added.bytes()).replace("\r\n", "; ")
     }

@@ -15,10 +15,7 @@ pub fn decode(
 ) -> Result<(Arc<dyn Filter>, String), String> {
     let kind = KINDS.iter().find(|known| known.name == kind).expect("a kind");
     let mut decoder = Decoder::default();
-    let shown = |found: &Diagnostics| {
-        let source = Source { name: "x.toml".into(), text: text.into() };
-        found.render(&source, false)
-    };
+    let shown = |found: &Diagnostics| found.render(&Source::toml("x.toml", text).into(), false);
     let Some(node) = Node::parse_toml(text, &mut decoder.found) else {
         return Err(shown(&decoder.found));
     };

@@ -1,5 +1,6 @@
 //! Kinds of waits on connections, and what ends each when its time has passed.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use super::cancel::Cancel;
@@ -49,6 +50,9 @@ pub struct Target {
     pub upstream: Option<Handle>,
     /// The read that an idle connection has pending.
     pub idle_read: Option<Rc<Cancel>>,
+    /// Whether the connection is to end as soon as it is idle: shared by all that came by one
+    /// listener, which may be removed.
+    pub leaving: Rc<Cell<bool>>,
 }
 
 impl Wait {

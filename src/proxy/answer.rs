@@ -137,7 +137,7 @@ async fn relay_final(answer: &mut Answer, job: &Job<'_>) -> Result<Relayed, Erro
     let close = framing.body == BodyFraming::UntilClose
         || !job.context.facts.keep_alive
         || !job.request_done.get()
-        || job.core.draining.get();
+        || job.down.ends(job.core);
     answer.body = Body::new(framing.body);
     let rest = answer.head.rest();
     let in_hand = rest.len();
@@ -152,6 +152,7 @@ async fn relay_final(answer: &mut Answer, job: &Job<'_>) -> Result<Relayed, Erro
     let mut clean = in_hand == step.consumed;
     if !done {
         clean = relay_body(answer, job).await?;
+        answer.body_at = Some(Instant::now());
         done = true;
     }
     Ok(Relayed { reusable: framing.reusable && done && clean, close, tunnel: false })

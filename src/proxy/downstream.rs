@@ -1,6 +1,6 @@
 //! The client's side of a connection.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -9,11 +9,47 @@ use crate::http::Forwarding;
 use crate::io::wait::Timer;
 use crate::io::{Cancel, Handle, Shutdown, Stream, Target, Wait};
 use crate::limits::{LINGER_BYTES_MAX, LINGER_MS};
-use crate::observe::WorkerCounters;
-use crate::snapshot::ListenerPlan;
+use crate::snapshot::{ListenerId, ListenerPlan};
 use crate::state::Core;
 
 use crate::base::buffer::Buf;
+
+/// A listener on one core, as the connections that came by it see it.
+pub struct ListenerState {
+    /// As the snapshot in force has it; the last one for a listener that has been removed.
+    plan: RefCell<Arc<ListenerPlan>>,
+    /// The port that clients connect to: that of the plan may be 0.
+    port: u16,
+    leaving: Rc<Cell<bool>>,
+}
+
+impl ListenerState {
+    /// One that has just been opened, at this port.
+    pub fn new(plan: Arc<ListenerPlan>, port: u16) -> Rc<ListenerState> {
+        Rc::new(ListenerState { plan: RefCell::new(plan), port, leaving: Rc::default() })
+    }
+
+    /// Which one it is.
+    pub fn id(&self) -> ListenerId {
+        self.plan.borrow().id
+    }
+
+    /// Whether its socket serves for another listener too, which differs from it only in name.
+    pub fn hands_over_to(&self, other: &ListenerPlan) -> bool {
+        self.plan.borrow().hands_over_to(other)
+    }
+
+    /// Takes a new plan: open connections follow with their next request.
+    pub fn apply(&self, plan: Arc<ListenerPlan>) {
+        self.plan.replace(plan);
+    }
+
+    /// It has been removed: its connections end with their next answer, or when they have been idle
+    /// for a while, as in a drain.
+    pub fn leave(&self) {
+        self.leaving.set(true);
+    }
+}
 
 /// A client's connection, from accept to close.
 pub struct Downstream {
@@ -24,8 +60,10 @@ pub struct Downstream {
     pub stream: Stream,
     /// Ends the read of an idle connection.
     pub idle_read: Rc<Cancel>,
-    /// Which listener of the snapshot it came by.
-    pub listener: usize,
+    /// The listener that it came by.
+    state: Rc<ListenerState>,
+    /// The listener's plan, as of [`Downstream::refresh`].
+    plan: Arc<ListenerPlan>,
     /// The other end.
     pub peer: SocketAddr,
     /// What upstreams are told about it.
@@ -39,49 +77,91 @@ pub struct Downstream {
 }
 
 /// Counts a connection from accept to close.
-struct Open(Arc<WorkerCounters>);
+struct Open {
+    core: Rc<Core>,
+    listener: ListenerId,
+}
 
 impl Open {
-    fn new(counters: Arc<WorkerCounters>) -> Open {
-        counters.connections.increment();
-        Open(counters)
+    fn new(core: &Rc<Core>, listener: ListenerId) -> Open {
+        core.counters.connections.increment();
+        core.series.connection_opened(listener.0);
+        Open { core: core.clone(), listener }
     }
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.0.connections.decrement();
+        self.core.counters.connections.decrement();
+        self.core.series.connection_closed(self.listener.0);
     }
 }
 
 impl Downstream {
-    /// A connection that was just accepted.
+    /// A connection that a listener has just accepted.
     pub fn new(
         stream: Stream,
         peer: SocketAddr,
-        listener: usize,
-        plan: &ListenerPlan,
-        core: &Core,
+        listener: &Rc<ListenerState>,
+        core: &Rc<Core>,
     ) -> Downstream {
         let idle_read = Rc::new(Cancel::default());
-        let target =
-            Target { client: stream.handle(), upstream: None, idle_read: Some(idle_read.clone()) };
+        let target = Target {
+            client: stream.handle(),
+            upstream: None,
+            idle_read: Some(idle_read.clone()),
+            leaving: listener.leaving.clone(),
+        };
+        let plan = listener.plan.borrow().clone();
         Downstream {
             timer: Timer::new(&core.deadlines, target),
             stream,
             idle_read,
-            listener,
+            forwarding: Forwarding::new(peer, listener.port, plan.trusts(peer.ip())),
             peer,
-            forwarding: Forwarding::new(peer, plan.address.port(), plan.trusts(peer.ip())),
+            state: listener.clone(),
+            plan,
             behind: Buf::empty(),
             mid_answer: Cell::new(false),
-            _open: Open::new(core.counters.clone()),
+            _open: Open::new(core, listener.id()),
         }
+    }
+
+    /// The plan of the listener that it came by. It does not change while a request is served, and
+    /// holds no snapshot.
+    #[inline]
+    pub fn listener(&self) -> &ListenerPlan {
+        &self.plan
+    }
+
+    /// Follows what a reload has changed of its listener: between requests, one comparison each.
+    #[inline]
+    pub fn refresh(&mut self) {
+        if !Arc::ptr_eq(&self.plan, &self.state.plan.borrow()) {
+            self.follow();
+        }
+    }
+
+    #[cold]
+    fn follow(&mut self) {
+        self.plan = self.state.plan.borrow().clone();
+        self.forwarding.trusted = self.plan.trusts(self.forwarding.client);
+    }
+
+    /// Whether it ends with its next answer, because the core drains or its listener is gone.
+    #[inline]
+    pub fn ends(&self, core: &Core) -> bool {
+        core.draining.get() || self.state.leaving.get()
     }
 
     /// What a second timer for the same connection acts on.
     pub fn target(&self, upstream: Option<Handle>) -> Target {
-        Target { client: self.stream.handle(), upstream, idle_read: None }
+        Target {
+            client: self.stream.handle(),
+            upstream,
+            idle_read: None,
+            leaving: self.state.leaving.clone(),
+        }
     }
 
     /// Ends the connection so that the last answer is not lost: the end is sent, and what the

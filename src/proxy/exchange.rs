@@ -151,6 +151,8 @@ pub struct Answer {
     pub bytes: u64,
     /// When the head of the upstream's final answer had come.
     pub head_at: Option<Instant>,
+    /// When the end of its body had, where it did not come with the head.
+    pub body_at: Option<Instant>,
 }
 
 /// An exchange on loan; goes back to the pool of its core on drop.
@@ -219,6 +221,7 @@ impl Exchange {
         self.answer.error = None;
         self.answer.bytes = 0;
         self.answer.head_at = None;
+        self.answer.body_at = None;
         self.matched.reset();
     }
 }

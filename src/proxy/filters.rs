@@ -55,13 +55,21 @@ fn run(exchange: &mut Exchange, place: &Place<'_>, last: Phase) -> Step {
     matched.progress.set(progress);
     match passed {
         Passed::Through => Step::Passed,
-        Passed::Answered(_, reply) => Step::Ended(Ended::Reply(Box::new(reply))),
+        Passed::Answered(id, reply) => {
+            place.core.series.filter(id.0, |series| series.answered.increment());
+            Step::Ended(Ended::Reply(Box::new(reply)))
+        }
         Passed::Waits(pending) => Step::Waits(pending),
     }
 }
 
-/// What a limiter decided.
-fn decided(_place: &Place<'_>, _id: FilterId, _decision: Decision) {}
+/// Counts what a limiter decided.
+fn decided(place: &Place<'_>, id: FilterId, decision: Decision) {
+    place.core.series.filter(id.0, |series| match decision {
+        Decision::Allowed => series.allowed.increment(),
+        Decision::Limited => series.limited.increment(),
+    });
+}
 
 fn call<'a>(
     context: &'a mut RequestContext,
@@ -95,10 +103,10 @@ async fn wait_for(
             Err(ErrorKind::FilterTimeout) if left_ms(exchange) == 0 => {
                 return Err(ErrorKind::TotalTimeout.into());
             }
-            Err(kind) => return failed(&pending, kind),
+            Err(kind) => return failed(&pending, place, kind),
         };
         let Resume::With(resume) = resumed else {
-            return failed(&pending, ErrorKind::FilterFailed);
+            return failed(&pending, place, ErrorKind::FilterFailed);
         };
         let Exchange { context, matched, .. } = &mut *exchange;
         let plans = matched.held.plans();
@@ -110,7 +118,10 @@ async fn wait_for(
         }
         match verdict {
             Verdict::Continue => return Ok(()),
-            Verdict::Respond(reply) => return Err(Ended::Reply(Box::new(reply))),
+            Verdict::Respond(reply) => {
+                place.core.series.filter(pending.id.0, |series| series.answered.increment());
+                return Err(Ended::Reply(Box::new(reply)));
+            }
             Verdict::Wait(waiting) => pending.waiting = waiting,
         }
     }
@@ -147,11 +158,19 @@ async fn resume_by(
     resumed
 }
 
-fn failed(pending: &Pending, kind: ErrorKind) -> Result<(), Ended> {
-    match (kind, pending.on_error) {
-        (ErrorKind::ClientAborted, _) | (_, OnError::Reject) => Err(kind.into()),
-        (_, OnError::Skip) => Ok(()),
+/// What becomes of a request whose filter did not come to a verdict.
+fn failed(pending: &Pending, place: &Place<'_>, kind: ErrorKind) -> Result<(), Ended> {
+    let skipped = pending.on_error == OnError::Skip && kind != ErrorKind::ClientAborted;
+    place.core.series.filter(pending.id.0, |series| match kind {
+        ErrorKind::FilterTimeout => series.timed_out.increment(),
+        ErrorKind::FilterFailed => series.failed.increment(),
+        _ => {}
+    });
+    if !skipped {
+        return Err(kind.into());
     }
+    place.core.series.filter(pending.id.0, |series| series.skipped.increment());
+    Ok(())
 }
 
 /// Lets the filters on responses change the head of an answer, the gateway's own included (P7).
@@ -166,6 +185,7 @@ pub(super) fn on_response(
     if chain.is_empty() {
         return;
     }
+    let upstream_ms = upstream_ms(context, answer);
     let mut call = AnswerCall {
         context,
         head: &mut answer.head,
@@ -173,8 +193,16 @@ pub(super) fn on_response(
         listener,
         upstream: matched.upstream_name(),
         endpoint: matched.endpoint_name(),
+        upstream_ms,
     };
     let mut progress = matched.progress.get();
     chain.on_response(&mut progress, &mut call);
     matched.progress.set(progress);
+}
+
+/// How long the upstream took to its head.
+fn upstream_ms(context: &RequestContext, answer: &Answer) -> Option<u64> {
+    let asked = context.timing.upstream_started.or(context.timing.started)?;
+    let took = answer.head_at?.saturating_duration_since(asked);
+    u64::try_from(took.as_millis()).ok()
 }

@@ -8,6 +8,7 @@ use super::answer;
 use super::duplex;
 use super::exchange::{Exchange, Matched};
 use super::filters::left_ms;
+use super::target;
 use super::tunnel;
 use super::{Downstream, Next};
 use crate::base::buffer::Buf;
@@ -19,8 +20,9 @@ use crate::http1::encode::{RequestEdit, encode_request};
 use crate::io::wait::Timer;
 use crate::io::{Shutdown, Stream, Wait};
 use crate::limits::TRIES_MAX;
+use crate::observe::series::EndpointSeries;
 use crate::snapshot::ListenerPlan;
-use crate::state::{Core, Pinned};
+use crate::state::Core;
 use crate::upstream::connect::{acquire, connect};
 use crate::upstream::{Endpoint, Lease, Settings};
 
@@ -28,19 +30,18 @@ use crate::upstream::{Endpoint, Lease, Settings};
 pub(super) struct Place<'a> {
     pub down: &'a Downstream,
     pub core: &'a Rc<Core>,
-    pub snapshot: Rc<Pinned>,
 }
 
 impl<'a> Place<'a> {
     /// Where a request of this connection is; it counts as in flight as long as the value lives.
     pub fn enter(down: &'a Downstream, core: &'a Rc<Core>) -> Place<'a> {
         core.counters.in_flight.increment();
-        Place { down, core, snapshot: core.snapshot() }
+        Place { down, core }
     }
 
     /// The listener that the connection came by.
     pub fn listener(&self) -> &ListenerPlan {
-        &self.snapshot.listeners[self.down.listener]
+        self.down.listener()
     }
 }
 
@@ -84,7 +85,8 @@ pub(super) async fn forward(exchange: &mut Exchange, place: &Place<'_>) -> Resul
     let upstream = exchange.matched.upstream.clone().ok_or(ErrorKind::NoEndpoint)?;
     let _permit = upstream.admit()?;
     let total = total_timer(exchange, place);
-    let mut endpoint = upstream.pick(None)?;
+    let mut endpoint = target::pick(exchange, place, &upstream, None)?;
+    let mut in_flight = place.core.series.in_flight(upstream.id.0, endpoint.id.0);
     let mut pooled = true;
     for left in (0..TRIES_MAX).rev() {
         exchange.matched.endpoint = Some(endpoint.clone());
@@ -98,9 +100,12 @@ pub(super) async fn forward(exchange: &mut Exchange, place: &Place<'_>) -> Resul
         match attempt.run(exchange).await {
             Err(_) if has_expired(total.as_ref()) => return Err(ErrorKind::TotalTimeout),
             Err(failed) if left > 0 && failed.allows_retry(exchange) => {
+                place.core.series.endpoint(endpoint.id.0, |it| it.retries.increment());
                 // One that cannot be reached is not tried again: another one is, if there is one.
                 if failed.kind.retry() == Retry::Unsent {
-                    endpoint = upstream.pick_other(endpoint.id, None).ok_or(failed.kind)?;
+                    let other = target::pick(exchange, place, &upstream, Some(endpoint.id));
+                    endpoint = other.map_err(|_| failed.kind)?;
+                    in_flight.move_to(endpoint.id.0);
                 }
                 place.core.counters.retries.increment();
                 exchange.context.timing.retries += 1;
@@ -155,10 +160,17 @@ impl Attempt<'_> {
     async fn run(&self, exchange: &mut Exchange) -> Result<Next, Failed> {
         let replayable = exchange.replayable();
         let mut attached = Attached { lease: None, down: self.place.down, total: self.total };
-        exchange.context.timing.upstream_started = Some(Instant::now());
+        // A first try begins with the request, as far as microseconds go.
+        if exchange.matched.progress.get().has_begun() || exchange.context.timing.retries > 0 {
+            exchange.context.timing.upstream_started = Some(Instant::now());
+        }
         match self.connection(exchange).await {
             Ok(lease) => attached.attach(lease),
-            Err(kind) => return Err(Failed { kind, stale: false }),
+            Err(kind) => {
+                let failed = |it: &EndpointSeries| it.connect_failures.increment();
+                self.place.core.series.endpoint(self.endpoint.id.0, failed);
+                return Err(Failed { kind, stale: false });
+            }
         }
         // It passed while nothing was connected that it could have acted on.
         if has_expired(self.total) {
@@ -243,8 +255,8 @@ fn encode(out: &mut Buf, job: &Job<'_>) {
     let authority = context.target.authority.map(|authority| authority.of(bytes));
     let host_named = context.host();
     let host = match authority {
+        _ if !context.target.host_rewritten.is_empty() => Some(&*context.target.host_rewritten),
         Some(authority) => Some(authority),
-        None if !context.target.host_rewritten.is_empty() => Some(&*context.target.host_rewritten),
         None if host_named.is_none() => Some(job.lease.endpoint().plan.host().as_bytes()),
         None => None,
     };

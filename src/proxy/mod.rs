@@ -16,6 +16,6 @@ mod tunnel;
 pub mod downstream;
 pub mod exchange;
 
-pub use downstream::Downstream;
+pub use downstream::{Downstream, ListenerState};
 pub use exchange::Exchange;
 pub use serve::{Next, refuse, serve};

@@ -11,7 +11,6 @@ use crate::http::{BodyFraming, Known, Span, Version};
 use crate::http1::conn::write_all;
 use crate::http1::encode::{Persistence, ResponseEdit, encode_response};
 use crate::io::Wait;
-use crate::state::Core;
 
 /// Answers where an answer can still be begun; otherwise the connection is cut.
 pub(super) async fn answer(exchange: &mut Exchange, place: &Place<'_>, ended: Ended) -> Next {
@@ -24,7 +23,7 @@ pub(super) async fn answer(exchange: &mut Exchange, place: &Place<'_>, ended: En
     if exchange.answer.status != 0 || gone.contains(&reply.error) {
         return Next::Reset;
     }
-    let close = ends_connection(exchange, place.core, reply.error);
+    let close = ends_connection(exchange, place, reply.error);
     exchange.answer.status = reply.status;
     let mut out = encode(exchange, place, reply, close);
     let down = place.down;
@@ -39,7 +38,7 @@ pub(super) async fn answer(exchange: &mut Exchange, place: &Place<'_>, ended: En
 
 /// After a malformed message nobody knows where the next begins, and an upload that was not read to
 /// its end stands in the way of the next request.
-fn ends_connection(exchange: &Exchange, core: &Core, error: Option<ErrorKind>) -> bool {
+fn ends_connection(exchange: &Exchange, place: &Place<'_>, error: Option<ErrorKind>) -> bool {
     let understood = error.is_none_or(|kind| {
         matches!(
             kind,
@@ -65,7 +64,7 @@ fn ends_connection(exchange: &Exchange, core: &Core, error: Option<ErrorKind>) -
     let facts = &exchange.context.facts;
     let upload = &exchange.upload;
     let taken = facts.framing == BodyFraming::None || (upload.looked_at && upload.whole);
-    !understood || !facts.keep_alive || !taken || core.draining.get()
+    !understood || !facts.keep_alive || !taken || place.down.ends(place.core)
 }
 
 /// Puts the answer together, lets the filters on responses change it, and encodes it.

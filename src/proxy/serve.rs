@@ -36,17 +36,24 @@ impl From<ErrorKind> for Ended {
 }
 
 /// Serves the request whose head is in `exchange.context`, from routing to the access record.
-pub async fn serve(exchange: &mut Exchange, down: &Downstream, core: &Rc<Core>) -> Next {
+pub fn serve<'a>(
+    exchange: &'a mut Exchange,
+    down: &'a Downstream,
+    core: &'a Rc<Core>,
+) -> impl Future<Output = Next> + 'a {
+    // Outside of the future, which would keep both references beside it.
     let place = Place::enter(down, core);
-    let served = run(exchange, &place).await;
-    down.timer.disarm();
-    let next = match served {
-        Ok(next) => next,
-        Err(ended) => Box::pin(respond::answer(exchange, &place, ended)).await,
-    };
-    down.mid_answer.set(false);
-    record::record(exchange, &place);
-    next
+    async move {
+        let served = run(exchange, &place).await;
+        place.down.timer.disarm();
+        let next = match served {
+            Ok(next) => next,
+            Err(ended) => Box::pin(respond::answer(exchange, &place, ended)).await,
+        };
+        place.down.mid_answer.set(false);
+        record::record(exchange, &place);
+        next
+    }
 }
 
 /// From the head to the last byte of an upstream's answer.

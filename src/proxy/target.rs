@@ -1,43 +1,81 @@
 //! What a route does with a request: one of its upstreams, or an answer of its own.
 
+use std::rc::Rc;
+
 use super::exchange::Exchange;
 use super::forward::Place;
 use super::serve::Ended;
 use crate::context::Scope;
 use crate::error::ErrorKind;
 use crate::filter::Reply;
-use crate::route::Action;
+use crate::route::{Action, Respond};
+use crate::upstream::{Endpoint, EndpointId, Upstream};
 
 /// Chooses the upstream.
 ///
 /// # Errors
 /// The route answers by itself, or its upstream is gone.
 pub(super) fn choose(exchange: &mut Exchange, place: &Place<'_>) -> Result<(), Ended> {
-    let matched = &mut exchange.matched;
+    let Exchange { matched, context, .. } = exchange;
     let plans = matched.held.plans();
     let route = plans.route().ok_or(ErrorKind::RouteMissing)?;
     match &route.action {
         Action::Forward(targets) => {
-            let target = targets.choose(place.core.random.next());
-            let upstream = place.core.upstream(target.upstream).ok_or(ErrorKind::NoEndpoint)?;
+            matched.target = targets.choose_index(place.core.random.next());
+            let upstream = place.core.upstream(targets.all()[matched.target].upstream);
+            let upstream = upstream.ok_or(ErrorKind::NoEndpoint)?;
             matched.settings = Some(upstream.settings());
             matched.upstream = Some(upstream);
             Ok(())
         }
+        Action::Respond(respond) => Err(Ended::Reply(Box::new(answer(respond)))),
         Action::Redirect(redirect) => {
-            let context = &exchange.context;
-            let scope = Scope::of_request(context, route.matched(context.path()));
             let mut location = Vec::new();
+            let mut scope = Scope::of_request(context, route.matched(context.path()));
+            scope.listener = &place.listener().name;
             redirect.location(&scope, &mut location)?;
-            Err(Ended::Reply(Box::new(Reply::of(redirect.status).field("Location", location))))
-        }
-        Action::Respond(respond) => {
-            let mut reply = Reply::of(respond.status);
-            if !respond.body.is_empty() {
-                reply = reply.field("Content-Type", respond.content_type.as_bytes());
-                reply.body = respond.body.to_vec();
-            }
+            let reply = Reply::of(redirect.status).field("Location", location);
             Err(Ended::Reply(Box::new(reply)))
         }
     }
+}
+
+fn answer(respond: &Respond) -> Reply {
+    let reply = Reply { body: respond.body.to_vec(), ..Reply::of(respond.status) };
+    match respond.body.is_empty() {
+        true => reply,
+        false => reply.field("Content-Type", respond.content_type.as_bytes()),
+    }
+}
+
+/// Picks an endpoint of the zone that the route asks for, another than `failed`, and writes down
+/// what it is sent as Host.
+///
+/// # Errors
+/// There is none, or its Host would be none.
+pub(super) fn pick(
+    exchange: &mut Exchange,
+    place: &Place<'_>,
+    upstream: &Upstream,
+    failed: Option<EndpointId>,
+) -> Result<Rc<Endpoint>, ErrorKind> {
+    let Exchange { matched, context, .. } = exchange;
+    let plans = matched.held.plans();
+    let route = plans.route().ok_or(ErrorKind::RouteMissing)?;
+    let zone = route.zone(matched.target);
+    let endpoint = match failed {
+        None => upstream.pick(zone)?,
+        Some(failed) => upstream.pick_other(failed, zone).ok_or(ErrorKind::NoEndpoint)?,
+    };
+    let mut host = std::mem::take(&mut context.target.host_rewritten);
+    let mut scope = Scope::of_request(context, route.matched(context.path()));
+    scope.listener = &place.listener().name;
+    scope.upstream = &upstream.name;
+    scope.endpoint = endpoint.plan.host();
+    let rewritten = route.upstream_host(&scope, &mut host);
+    if !matches!(rewritten, Ok(true)) {
+        host.clear();
+    }
+    context.target.host_rewritten = host;
+    rewritten.map(|_| endpoint.clone())
 }

@@ -67,20 +67,26 @@ impl Targets {
     /// The one that a random number falls to: each as often as its weight says.
     #[inline]
     pub fn choose(&self, random: u64) -> &Target {
+        &self.all()[self.choose_index(random)]
+    }
+
+    /// Which one that is.
+    #[inline]
+    pub fn choose_index(&self, random: u64) -> usize {
         match self {
-            Targets::One(target) => target,
+            Targets::One(_) => 0,
             Targets::Weighted(targets) => weighted(targets, random),
         }
     }
 }
 
-fn weighted(targets: &[Target], random: u64) -> &Target {
+fn weighted(targets: &[Target], random: u64) -> usize {
     let total: u64 = targets.iter().map(|target| u64::from(target.weight)).sum();
     let mut left = ((u128::from(random) * u128::from(total)) >> 64) as u64;
-    for target in targets {
+    for (index, target) in targets.iter().enumerate() {
         match left.checked_sub(u64::from(target.weight)) {
             Some(rest) => left = rest,
-            None => return target,
+            None => return index,
         }
     }
     unreachable!("some target has a weight, and the number is below their sum")

@@ -45,7 +45,7 @@ impl RouteTable {
     /// Looks a request up as [`RouteTable::find`] does and says what happened on the way.
     pub fn explain(&self, context: &RequestContext) -> Explanation {
         let mut explanation = Explanation::default();
-        explanation.found = self.walk(context, &mut |tier, candidates| {
+        let found = self.walk(context, &mut |tier, candidates| {
             for number in self.members(&candidates) {
                 let route = &self.routes[number as usize];
                 let failed = route.conditions().iter().find(|one| !one.holds(context));
@@ -58,21 +58,23 @@ impl RouteTable {
                     explanation.more += 1;
                 }
                 if found {
-                    return Some(number as usize);
+                    return Some(number);
                 }
             }
             None
         });
-        if explanation.found.is_none() {
+        explanation.found = found.map(|number| number as usize);
+        if found.is_none() {
             explanation.near = self.near_misses(context);
         }
         explanation
     }
 
     fn near_misses(&self, context: &RequestContext) -> Vec<NearMiss> {
+        let asked = Asked::of(context);
         let mut near: Vec<(u32, NearMiss)> = Vec::new();
         for (index, route) in self.routes.iter().enumerate() {
-            let Some((rank, why)) = nearness(route, context) else { continue };
+            let Some((rank, why)) = nearness(route, &asked) else { continue };
             near.push((rank, NearMiss { route: index, why }));
             if near.len() > 64 * NEAR_MISSES_MAX {
                 near.sort_by_key(|(rank, _)| *rank);
@@ -85,10 +87,30 @@ impl RouteTable {
     }
 }
 
+/// A request, and what nearly is its path.
+struct Asked<'a> {
+    context: &'a RequestContext,
+    path: &'a [u8],
+    /// With a slash at the end, or without.
+    turned: Vec<u8>,
+    lower: Vec<u8>,
+}
+
+impl<'a> Asked<'a> {
+    fn of(context: &'a RequestContext) -> Asked<'a> {
+        let path = context.path();
+        let turned = match path {
+            [rest @ .., b'/'] if !rest.is_empty() => rest.to_vec(),
+            path => [path, b"/"].concat(),
+        };
+        Asked { context, path, turned, lower: path.to_ascii_lowercase() }
+    }
+}
+
 /// How near a route is, 0 the nearest, and what is in the way. What failed by a condition is none:
 /// it stands among the steps.
-fn nearness(route: &RoutePlan, context: &RequestContext) -> Option<(u32, String)> {
-    let path = context.path();
+fn nearness(route: &RoutePlan, asked: &Asked<'_>) -> Option<(u32, String)> {
+    let Asked { context, path, turned, lower } = asked;
     let matcher = &route.matcher;
     let here = takes_host(route.hosts(), context);
     let elsewhere = |rank: u32| if here { rank } else { rank + FOREIGN };
@@ -102,21 +124,20 @@ fn nearness(route: &RoutePlan, context: &RequestContext) -> Option<(u32, String)
         return (!here).then(|| (0, host()));
     }
     let also = || if here { String::new() } else { format!("; {}", host()) };
-    let turned = match path {
-        [rest @ .., b'/'] if !rest.is_empty() => rest.to_vec(),
-        path => [path, b"/"].concat(),
-    };
-    if matcher.takes(&turned) {
+    if matcher.takes(turned) {
         let wants = if turned.len() < path.len() { "no slash" } else { "a slash" };
         return Some((elsewhere(1), format!("its path has {wants} at the end{}", also())));
     }
-    if takes_in_other_case(matcher, path) {
+    if takes_in_other_case(matcher, path, lower) {
         return Some((elsewhere(2), format!("the case of letters differs{}", also())));
     }
     let shared = shared_segments(matcher, path);
     let why = || {
-        let segments = if shared == 1 { "segment" } else { "segments" };
-        format!("only the first {shared} {segments} of the path are the same{}", also())
+        let same = match shared {
+            1 => "segment of the path is".to_owned(),
+            many => format!("{many} segments of the path are"),
+        };
+        format!("only the first {same} the same{}", also())
     };
     (shared > 0).then(|| (elsewhere(SHARED - shared.min(SHARED - 3)), why()))
 }
@@ -133,13 +154,17 @@ fn takes_host(hosts: &[Host], context: &RequestContext) -> bool {
         })
 }
 
-fn takes_in_other_case(matcher: &Matcher, path: &[u8]) -> bool {
-    let lower = path.to_ascii_lowercase();
+fn takes_in_other_case(matcher: &Matcher, path: &[u8], lower: &[u8]) -> bool {
     match matcher {
         Matcher::Exact(text) => text.as_bytes().eq_ignore_ascii_case(path),
-        Matcher::Prefix(text) => Matcher::Prefix(text.to_ascii_lowercase().into()).takes(&lower),
+        Matcher::Prefix(text) => {
+            let prefix = text.strip_suffix('/').unwrap_or(text).as_bytes();
+            path.split_at_checked(prefix.len()).is_some_and(|(start, rest)| {
+                start.eq_ignore_ascii_case(prefix) && matches!(rest.first(), None | Some(b'/'))
+            })
+        }
         Matcher::Segments(_) => Matcher::of_path(&matcher.text().to_ascii_lowercase())
-            .is_ok_and(|matcher| matcher.takes(&lower)),
+            .is_ok_and(|matcher| matcher.takes(lower)),
         Matcher::Regex(_) => false,
     }
 }

@@ -104,6 +104,14 @@ impl RoutePlan {
         all_hold(self.conditions(), context)
     }
 
+    /// The zone to which one of its targets is limited (R17).
+    pub fn zone(&self, target: usize) -> Option<&str> {
+        match &self.action {
+            Action::Forward(targets) => targets.all().get(target)?.zone.as_deref(),
+            Action::Redirect(_) | Action::Respond(_) => None,
+        }
+    }
+
     /// What texts and values may ask of it, for a request with this path.
     pub fn matched<'a>(&'a self, path: &'a [u8]) -> Matched<'a> {
         Matched { route: &self.id, params: self.matcher.params(path) }

@@ -3,6 +3,7 @@
 use super::path::{Matcher, is_param_name};
 use super::plan::RoutePlan;
 use crate::config::decode::hint;
+use crate::context::{RequestContext, SentPath};
 use crate::http::uri::normalise_path;
 
 /// `rewrite`: what the upstream sees instead of what the route took.
@@ -68,28 +69,23 @@ impl Rewrite {
             _ => Rewrite::Whole(text.into()),
         })
     }
-}
 
-impl RoutePlan {
-    /// The path that the upstream sees for a normalised one: without the skipped segments, or
-    /// rewritten. It begins with `/`; `out` is used where it has to be put together.
-    pub fn upstream_path<'a>(&'a self, path: &'a [u8], out: &'a mut Vec<u8>) -> &'a [u8] {
-        let rewrite = self.extra.as_ref().and_then(|extra| extra.rewrite.as_ref());
-        match rewrite {
-            None if self.skip_segments == 0 => path,
-            None => self.strip(path),
-            Some(Rewrite::Whole(text)) => text.as_bytes(),
-            Some(Rewrite::Prefix(text)) => {
-                let prefix = self.matcher.text();
+    /// Puts what becomes of a path that `matcher` took into `out`, which is cleared.
+    fn apply(&self, matcher: &Matcher, path: &[u8], out: &mut Vec<u8>) {
+        out.clear();
+        match self {
+            Rewrite::Whole(text) => out.extend_from_slice(text.as_bytes()),
+            Rewrite::Prefix(text) => {
+                let prefix = matcher.text();
                 let taken = prefix.strip_suffix('/').unwrap_or(prefix).len();
-                out.clear();
                 out.extend_from_slice(text.as_bytes());
                 out.extend_from_slice(path.get(taken..).unwrap_or_default());
-                if out.is_empty() { b"/" } else { out }
+                if out.is_empty() {
+                    out.push(b'/');
+                }
             }
-            Some(Rewrite::Params(pieces)) => {
-                let params = self.matcher.params(path);
-                out.clear();
+            Rewrite::Params(pieces) => {
+                let params = matcher.params(path);
                 for piece in pieces {
                     match piece {
                         Piece::Text(text) => out.extend_from_slice(text.as_bytes()),
@@ -99,9 +95,41 @@ impl RoutePlan {
                     }
                 }
                 in_normal_form(out);
+            }
+        }
+    }
+}
+
+impl RoutePlan {
+    /// The path that the upstream sees for a normalised one: without the skipped segments, or
+    /// rewritten. It begins with `/`; `out` is used where it has to be put together.
+    pub fn upstream_path<'a>(&'a self, path: &'a [u8], out: &'a mut Vec<u8>) -> &'a [u8] {
+        let rewrite = self.extra.as_ref().and_then(|extra| extra.rewrite.as_ref());
+        match rewrite {
+            None => self.strip(path),
+            Some(rewrite) => {
+                rewrite.apply(&self.matcher, path, out);
                 out
             }
         }
+    }
+
+    /// Writes down what the upstream is sent for the request's path.
+    pub fn edit_target(&self, context: &mut RequestContext) {
+        let mut rewritten = std::mem::take(&mut context.target.rewritten);
+        let path = context.path();
+        let rewrite = self.extra.as_ref().and_then(|extra| extra.rewrite.as_ref());
+        context.target.sent = match rewrite {
+            Some(rewrite) => {
+                rewrite.apply(&self.matcher, path, &mut rewritten);
+                SentPath::Rewritten
+            }
+            None => match self.strip(path) {
+                b"/" if path != b"/" => SentPath::Root,
+                stripped => SentPath::From(path.len() - stripped.len()),
+            },
+        };
+        context.target.rewritten = rewritten;
     }
 
     /// The path without its first [`RoutePlan::skip_segments`] segments (R4).

@@ -120,8 +120,8 @@ impl Candidates {
     }
 }
 
-/// What a walk finds on its way: tier and candidates. It ends where this returns something.
-type Visit<'v, T> = &'v mut dyn FnMut(u32, Candidates) -> Option<T>;
+/// What a walk shows on its way: tier and candidates. It ends where something is returned.
+type Visit<'v> = &'v mut dyn FnMut(u32, Candidates) -> Option<u32>;
 
 impl RouteTable {
     /// The route of a request; none is 404 (R1).
@@ -169,7 +169,7 @@ impl RouteTable {
 
     /// Visits all routes whose host and path take a request, in the order of the look-up.
     #[inline]
-    pub(super) fn walk<T>(&self, context: &RequestContext, visit: Visit<'_, T>) -> Option<T> {
+    pub(super) fn walk(&self, context: &RequestContext, visit: Visit<'_>) -> Option<u32> {
         let path = context.path();
         if !(self.names.is_empty() && self.wildcards.is_empty())
             && let Some(host) = context.host().and_then(HostText::of)
@@ -183,7 +183,7 @@ impl RouteTable {
     }
 
     /// The host itself, then wildcards, the longest first.
-    fn walk_hosts<T>(&self, host: &[u8], path: &[u8], visit: Visit<'_, T>) -> Option<T> {
+    fn walk_hosts(&self, host: &[u8], path: &[u8], visit: Visit<'_>) -> Option<u32> {
         if let Some(tier) = self.names.get(host) {
             let found = self.walk_tier(*tier, path, visit);
             if found.is_some() {
@@ -211,7 +211,7 @@ impl RouteTable {
 
     /// Exact path, tree, expressions.
     #[inline]
-    fn walk_tier<T>(&self, number: u32, path: &[u8], visit: Visit<'_, T>) -> Option<T> {
+    fn walk_tier(&self, number: u32, path: &[u8], visit: Visit<'_>) -> Option<u32> {
         if let Some(candidates) = self.value(&self.exact, number, path) {
             let found = visit(number, candidates);
             if found.is_some() {
@@ -220,7 +220,7 @@ impl RouteTable {
         }
         let tier = self.tiers.get(number as usize)?;
         if tier.root != NONE {
-            let found = self.descend(tier.root, path.get(1..), &mut |c| visit(number, c));
+            let found = self.descend(number, tier.root, path.get(1..), visit);
             if found.is_some() {
                 return found;
             }
@@ -241,13 +241,13 @@ impl RouteTable {
     /// Literal before parameter before shorter; `rest` is what follows the slash behind the node's
     /// segments. A node has one parent, so that a walk comes to it at most once; segments, and with
     /// them depth, are bounded by `ROUTE_SEGMENTS_MAX`.
-    fn descend<T>(
+    fn descend(
         &self,
-        node: u32,
+        tier: u32,
+        number: u32,
         rest: Option<&[u8]>,
-        visit: &mut dyn FnMut(Candidates) -> Option<T>,
-    ) -> Option<T> {
-        let number = node;
+        visit: Visit<'_>,
+    ) -> Option<u32> {
         let node = &self.nodes[number as usize];
         let mut found = None;
         if let Some(rest) = rest {
@@ -257,19 +257,19 @@ impl RouteTable {
             if node.literals
                 && let Some(child) = self.value(&self.edges, number, segment)
             {
-                found = self.descend(child, after, visit);
+                found = self.descend(tier, child, after, visit);
             }
             if found.is_none() && node.param != NONE && !segment.is_empty() {
-                found = self.descend(node.param, after, visit);
+                found = self.descend(tier, node.param, after, visit);
             }
             if found.is_none() && node.rests != Candidates::EMPTY && !rest.is_empty() {
-                found = visit(node.rests);
+                found = visit(tier, node.rests);
             }
         } else if node.ends != Candidates::EMPTY {
-            found = visit(node.ends);
+            found = visit(tier, node.ends);
         }
         if found.is_none() && node.prefixes != Candidates::EMPTY {
-            found = visit(node.prefixes);
+            found = visit(tier, node.prefixes);
         }
         found
     }

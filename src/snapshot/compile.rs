@@ -11,11 +11,14 @@ use crate::config::decode::Decoder;
 use crate::config::diagnostic::Span;
 use crate::config::read::Address;
 use crate::config::tree::Node;
-use crate::config::written::{self, Admin, Config, Driver, Route};
-use crate::config::{Diagnostic, Diagnostics};
+use crate::config::written::{self, Admin, Config, Driver, LogFormat, Route};
+use crate::config::{Diagnostic, Diagnostics, Gathered, Source};
 use crate::filter::FilterChain;
 use crate::http::HeadLimits;
 use crate::limits::*;
+use crate::observe::Names;
+use crate::observe::access_log::{AccessLogPlan, Format, Target as LogTarget};
+use crate::observe::series::EndpointName;
 use crate::route::{RoutePlan, RouteTable};
 use crate::upstream::{EndpointAddress, EndpointPlan, UpstreamId, UpstreamPlan};
 
@@ -28,15 +31,35 @@ pub fn compile(
     ids: &mut Ids,
     version: u64,
 ) -> Result<(Snapshot, Diagnostics), Diagnostics> {
-    let mut decoder = Decoder::default();
-    let Some(tree) = Node::parse_toml(text, &mut decoder.found) else { return Err(decoder.found) };
-    let config = Config::decode(&tree, &mut decoder);
+    let gathered = Gathered::from_source(Source::toml("", text), &|name| std::env::var_os(name));
+    compile_tree(&gathered.tree, gathered.complete, gathered.decoder, ids, version)
+}
+
+/// Compiles a tree, of which `decoder` knows what has been found so far. Where it is not
+/// `complete`, nothing is said of what is missing.
+///
+/// # Errors
+/// Everything that is wrong in it.
+pub fn compile_tree(
+    tree: &Node,
+    complete: bool,
+    mut decoder: Decoder,
+    ids: &mut Ids,
+    version: u64,
+) -> Result<(Snapshot, Diagnostics), Diagnostics> {
+    let before = decoder.found.count();
+    let config = Config::decode(tree, &mut decoder);
+    let rules: Vec<_> =
+        config.routes.iter().map(|route| (route, routes::rule(route, &mut decoder))).collect();
     let filters = filters::Named::decode(&config, ids, &mut decoder);
+    if !complete {
+        decoder.found.retain_placed(before);
+        ids.kept.forget_made();
+        return Err(decoder.found);
+    }
     let chains = (config.routes.iter())
         .map(|route| filters.chain(&route.id.value, &route.filters, ids, &mut decoder))
         .collect();
-    let rules: Vec<_> =
-        config.routes.iter().map(|route| (route, routes::rule(route, &mut decoder))).collect();
     let mut found = decoder.found;
     check_addresses(&config, &mut found);
     config.listeners.iter().for_each(|listener| check_head(listener, &mut found));
@@ -48,10 +71,10 @@ pub fn compile(
         return Err(found);
     }
     ids.kept.take_over();
-    let mut warnings = unused_upstreams(&config);
-    rivals::warnings(&whole, &mut warnings);
-    filters.warn(&mut warnings);
-    Ok((snapshot(&config, rules, chains, ids, version), warnings))
+    found.append(unused_upstreams(&config));
+    rivals::warnings(&whole, &mut found);
+    filters.warn(&mut found);
+    Ok((snapshot(&config, rules, chains, ids, version), found))
 }
 
 /// Two sockets cannot listen on one address.
@@ -141,7 +164,8 @@ fn snapshot(
     ids: &mut Ids,
     version: u64,
 ) -> Snapshot {
-    let listeners: Vec<_> = config.listeners.iter().map(listener).map(Arc::new).collect();
+    let listeners: Vec<_> =
+        config.listeners.iter().map(|written| Arc::new(listener(written, ids))).collect();
     let upstreams: Vec<_> =
         config.upstreams.iter().map(|written| Arc::new(upstream(written, ids))).collect();
     let by_name: HashMap<&str, UpstreamId> =
@@ -150,6 +174,7 @@ fn snapshot(
     let plans: Vec<Arc<RoutePlan>> = (rules.enumerate())
         .map(|(index, (written, rule))| Arc::new(routes::plan(written, rule, index, &by_name, ids)))
         .collect();
+    let names = Arc::new(names(&listeners, &upstreams, &plans, &chains));
     let routes = RouteTable::new(plans.iter().cloned());
     let fine_timeouts = listeners
         .iter()
@@ -165,13 +190,44 @@ fn snapshot(
             Some(Admin::Socket(path)) => AdminPlan::Unix(path.clone()),
             None => AdminPlan::Default,
         },
+        access_log: config.access_log.as_ref().map(access_log),
         listeners,
         upstreams,
         routes,
         plans,
         chains,
+        names,
         fine_timeouts,
     }
+}
+
+/// The labels of metrics.
+fn names(
+    listeners: &[Arc<ListenerPlan>],
+    upstreams: &[Arc<UpstreamPlan>],
+    routes: &[Arc<RoutePlan>],
+    chains: &[Arc<FilterChain>],
+) -> Names {
+    let mut names = Names::default();
+    for listener in listeners {
+        names.listeners.set(listener.id.0, Arc::from(&*listener.name));
+    }
+    for upstream in upstreams {
+        let name: Arc<str> = Arc::from(&*upstream.name);
+        for endpoint in &upstream.endpoints {
+            let address = Arc::from(&*endpoint.authority);
+            let upstream = name.clone();
+            names.endpoints.set(endpoint.id.0, EndpointName { upstream, address });
+        }
+        names.upstreams.set(upstream.id.0, name);
+    }
+    for route in routes {
+        names.routes.set(route.number.0, Arc::from(&*route.id));
+    }
+    for entry in chains.iter().flat_map(|chain| chain.entries()) {
+        names.filters.set(entry.id.0, Arc::from(&*entry.name));
+    }
+    names
 }
 
 fn upstream_timeouts(plan: &UpstreamPlan) -> [u64; 5] {
@@ -198,6 +254,16 @@ fn runtime(written: &written::Runtime) -> RuntimePlan {
     }
 }
 
+fn access_log(written: &written::AccessLog) -> AccessLogPlan {
+    AccessLogPlan {
+        target: written.path.clone().map_or(LogTarget::Stdout, LogTarget::Path),
+        format: match written.format {
+            LogFormat::Combined => Format::Combined,
+            LogFormat::Json => Format::Json,
+        },
+    }
+}
+
 fn head_limits(written: &written::Listener) -> HeadLimits {
     let bytes = |bytes: u64| usize::try_from(bytes).expect("at most HEAD_BYTES_MAX");
     let head = written.head_bytes_max.map_or(HEAD_BYTES_DEFAULT, |given| bytes(given.value));
@@ -210,9 +276,10 @@ fn head_limits(written: &written::Listener) -> HeadLimits {
     }
 }
 
-fn listener(written: &written::Listener) -> ListenerPlan {
+fn listener(written: &written::Listener, ids: &mut Ids) -> ListenerPlan {
     let timeouts = &written.timeouts;
     ListenerPlan {
+        id: ids.listener(&written.name.value, written.address.value),
         name: written.name.value.clone(),
         address: written.address.value,
         trusted_proxies: written.trusted_proxies.clone(),

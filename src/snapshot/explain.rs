@@ -9,7 +9,7 @@ use crate::context::source::{form_decoded, is_token};
 use crate::context::{RequestContext, Scope};
 use crate::error::ErrorKind;
 use crate::http::uri::PathFacts;
-use crate::route::{Action, Explanation, RoutePlan, Target};
+use crate::route::{Action, Explanation, RoutePlan, Target, Targets};
 use crate::upstream::{EndpointPlan, UpstreamPlan};
 
 /// The request that is asked about.
@@ -195,12 +195,14 @@ fn add_route(
         "conditions": conditions,
         "body_bytes_max": route.body_bytes_max,
     });
+    let chain = snapshot.chains.get(route.index);
+    let names = chain.iter().flat_map(|chain| chain.names()).map(|(name, _)| name);
+    answer["filters"] = names.collect();
     if let Err(kind) = route.path_policy.admit(facts) {
         answer["refused"] = refusal(kind);
         return;
     }
-    let matched = route.matched(context.path());
-    let mut scope = Scope::of_request(context, matched);
+    let mut out = Vec::new();
     match &route.action {
         Action::Respond(respond) => {
             answer["respond"] = json!({
@@ -210,7 +212,7 @@ fn add_route(
             });
         }
         Action::Redirect(redirect) => {
-            let mut out = Vec::new();
+            let scope = Scope::of_request(context, route.matched(context.path()));
             match redirect.location(&scope, &mut out) {
                 Ok(()) => {
                     answer["redirect"] =
@@ -223,7 +225,6 @@ fn add_route(
             let total: u32 = targets.all().iter().map(|target| target.weight).sum();
             let values = targets.all().iter().map(|one| target(snapshot, route, one, total));
             answer["targets"] = values.collect();
-            let mut out = Vec::new();
             let path = text(route.upstream_path(context.path(), &mut out));
             let query = context.target.query.map(|query| text(context.request.text(query)));
             answer["upstream_target"] = match query {
@@ -231,22 +232,34 @@ fn add_route(
                 Some(query) => format!("{path}?{query}").into(),
                 None => path.into(),
             };
-            let first = targets.all().iter().find(|target| target.weight > 0);
-            let upstream = first.and_then(|target| upstream_of(snapshot, target));
-            let endpoint = first.zip(upstream).and_then(|(target, upstream)| {
-                usable(upstream, target).find(|endpoint| endpoint.weight > 0)
-            });
-            scope.upstream = upstream.map_or("", |upstream| &upstream.name);
-            scope.endpoint = endpoint.map_or("", EndpointPlan::host);
-            let host = context.host().map_or(scope.endpoint.as_bytes(), |host| host);
-            let mut rewritten = Vec::new();
-            match route.upstream_host(&scope, &mut rewritten) {
-                Ok(true) => answer["upstream_host"] = text(&rewritten).into(),
-                Ok(false) => answer["upstream_host"] = text(host).into(),
+            match upstream_host(snapshot, route, targets, context) {
+                Ok(host) => answer["upstream_host"] = text(&host).into(),
                 Err(kind) => answer["refused"] = refusal(kind),
             }
         }
     }
+}
+
+/// The Host that the first endpoint which may get the request is sent.
+fn upstream_host(
+    snapshot: &Snapshot,
+    route: &RoutePlan,
+    targets: &Targets,
+    context: &RequestContext,
+) -> Result<Vec<u8>, ErrorKind> {
+    let first = targets.all().iter().find(|target| target.weight > 0);
+    let upstream = first.and_then(|target| upstream_of(snapshot, target));
+    let endpoint = first.zip(upstream).and_then(|(target, upstream)| {
+        usable(upstream, target).find(|endpoint| endpoint.weight > 0)
+    });
+    let mut scope = Scope::of_request(context, route.matched(context.path()));
+    scope.upstream = upstream.map_or("", |upstream| &upstream.name);
+    scope.endpoint = endpoint.map_or("", EndpointPlan::host);
+    let mut host = Vec::new();
+    if !route.upstream_host(&scope, &mut host)? {
+        host = context.host().unwrap_or(scope.endpoint.as_bytes()).to_vec();
+    }
+    Ok(host)
 }
 
 fn upstream_of<'a>(snapshot: &'a Snapshot, target: &Target) -> Option<&'a UpstreamPlan> {

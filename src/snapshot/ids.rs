@@ -1,15 +1,22 @@
 //! Identities that outlive reloads.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 
 use crate::filter::{FilterId, Kept};
 use crate::route::RouteId;
 use crate::upstream::{EndpointAddress, EndpointId, UpstreamId};
 
+/// Identity of a listener: its name and its address as configured, so that one whose port the system
+/// chose keeps it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ListenerId(pub u32);
+
 /// Hands out ids: the same thing has the same id in every snapshot, and no id ever means another
 /// thing. Numbers are dense and not used again.
 #[derive(Debug, Default)]
 pub struct Ids {
+    listeners: HashMap<(Box<str>, SocketAddr), ListenerId>,
     upstreams: HashMap<Box<str>, UpstreamId>,
     routes: HashMap<Box<str>, RouteId>,
     filters: HashMap<Box<str>, FilterId>,
@@ -19,6 +26,12 @@ pub struct Ids {
 }
 
 impl Ids {
+    /// The id of the listener called `name` at `address`.
+    pub fn listener(&mut self, name: &str, address: SocketAddr) -> ListenerId {
+        let next = ListenerId(dense(self.listeners.len()));
+        *self.listeners.entry((name.into(), address)).or_insert(next)
+    }
+
     /// The id of the upstream called `name`.
     pub fn upstream(&mut self, name: &str) -> UpstreamId {
         let next = UpstreamId(dense(self.upstreams.len()));
@@ -63,5 +76,10 @@ mod tests {
         assert_ne!(ids.endpoint(two, &at(1)), first, "another upstream");
         assert_ne!(ids.endpoint(one, &at(2)), first, "another address");
         assert_eq!(ids.endpoint(one, &at(1)), first);
+        let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        let public = ids.listener("public", address(80));
+        assert_ne!(ids.listener("public", address(81)), public, "another address");
+        assert_ne!(ids.listener("other", address(80)), public, "another name");
+        assert_eq!(ids.listener("public", address(80)), public);
     }
 }

@@ -1,51 +1,52 @@
-//! A snapshot from a file.
+//! A snapshot from a file and those that it includes.
 
 use std::fmt;
-use std::io::Read;
 use std::path::Path;
+use std::sync::Arc;
 
-use super::{Ids, Snapshot, compile};
-use crate::config::{Diagnostic, Diagnostics, Source};
-use crate::limits::CONFIG_BYTES_MAX;
+use super::{Ids, Snapshot, compile_tree};
+use crate::config::{Diagnostics, Gathered, Source, Sources, include};
 
-/// A file that was taken.
+/// A configuration that was taken.
 #[derive(Debug)]
 pub struct Loaded {
     /// What runs.
     pub snapshot: Snapshot,
     /// What is hardly meant that way.
     pub warnings: Diagnostics,
-    /// The file.
-    pub source: Source,
+    /// Its texts.
+    pub sources: Arc<Sources>,
 }
 
-/// A file that was refused. Displayed, it is the plain text of every error.
+/// A configuration that was refused. Displayed, it is the plain text of everything that was found.
 #[derive(Debug)]
 pub struct Rejected {
-    /// Every error.
+    /// Every error, of all files.
     pub errors: Diagnostics,
-    /// The file, empty where it could not be read.
-    pub source: Source,
+    /// What is hardly meant that way, and may explain an error.
+    pub warnings: Diagnostics,
+    /// Its texts; the first is empty where it could not be read.
+    pub sources: Arc<Sources>,
 }
 
-/// Reads, checks and compiles the file at `path`. `ids` change only if it is taken.
+/// Reads, checks and compiles the file at `path` and those that it includes. `ids` change only if
+/// all of it is taken.
 ///
 /// # Errors
-/// The file cannot be read, or everything that is wrong in it.
+/// The file cannot be read, or everything that is wrong.
 pub fn load(path: &Path, ids: &mut Ids, version: u64) -> Result<Loaded, Box<Rejected>> {
-    let name = path.display().to_string();
-    match read(path) {
-        Ok(text) => load_text(&name, &text, ids, version),
-        Err(error) => {
-            let mut errors = Diagnostics::default();
-            errors.push(*error);
-            let source = Source { name, text: String::new() };
-            Err(Box::new(Rejected { errors, source }))
-        }
-    }
+    compiled(Gathered::from_file(path, &|name| std::env::var_os(name)), ids, version)
 }
 
-/// Checks and compiles `text`, which messages call `name`. `ids` change only if it is taken.
+/// Checks and compiles a text that includes no other. `ids` change only if it is taken.
+///
+/// # Errors
+/// Everything that is wrong in it.
+pub fn load_source(source: Source, ids: &mut Ids, version: u64) -> Result<Loaded, Box<Rejected>> {
+    compiled(Gathered::from_source(source, &|name| std::env::var_os(name)), ids, version)
+}
+
+/// Checks and compiles TOML, which messages call `name`. `ids` change only if it is taken.
 ///
 /// # Errors
 /// Everything that is wrong in it.
@@ -55,29 +56,44 @@ pub fn load_text(
     ids: &mut Ids,
     version: u64,
 ) -> Result<Loaded, Box<Rejected>> {
-    let source = Source { name: name.into(), text: text.into() };
-    match compile(&source.text, ids, version) {
-        Ok((snapshot, warnings)) => Ok(Loaded { snapshot, warnings, source }),
-        Err(errors) => Err(Box::new(Rejected { errors, source })),
+    load_source(Source::toml(name, text), ids, version)
+}
+
+/// A configuration that was taken, as one JSON object of the same schema: all files merged, without
+/// secrets, environment variables as written. Parses the texts again, so that nothing is kept
+/// twice.
+pub fn effective(sources: &Sources) -> serde_json::Value {
+    include::merge(sources).to_json()
+}
+
+fn compiled(gathered: Gathered, ids: &mut Ids, version: u64) -> Result<Loaded, Box<Rejected>> {
+    let Gathered { sources, tree, complete, decoder, mut warnings } = gathered;
+    let sources = Arc::new(sources);
+    match compile_tree(&tree, complete, decoder, ids, version) {
+        Ok((snapshot, more)) => {
+            warnings.append(more);
+            Ok(Loaded { snapshot, warnings, sources })
+        }
+        Err(errors) => Err(Box::new(Rejected { errors, warnings, sources })),
     }
 }
 
 impl Loaded {
     /// The warnings as text, empty where there are none; `styled` is for terminals.
     pub fn warnings_text(&self, styled: bool) -> String {
-        self.warnings.render(&self.source, styled)
+        self.warnings.render(&self.sources, styled)
     }
 }
 
 impl Rejected {
-    /// How many errors there are.
+    /// How many errors there are, in all files.
     pub fn count(&self) -> usize {
         self.errors.count()
     }
 
-    /// The errors as text; `styled` is for terminals.
+    /// The errors as text, then the warnings; `styled` is for terminals.
     pub fn render(&self, styled: bool) -> String {
-        self.errors.render(&self.source, styled)
+        self.errors.render(&self.sources, styled) + &self.warnings.render(&self.sources, styled)
     }
 }
 
@@ -88,23 +104,3 @@ impl fmt::Display for Rejected {
 }
 
 impl std::error::Error for Rejected {}
-
-fn read(path: &Path) -> Result<String, Box<Diagnostic>> {
-    let unreadable = |error: std::io::Error| {
-        Diagnostic::whole_file(format!("the file cannot be read: {error}"))
-            .remedy("name an existing, readable file with --config FILE")
-    };
-    let mut bytes = Vec::new();
-    let file = std::fs::File::open(path).map_err(unreadable)?;
-    file.take(CONFIG_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-    if bytes.len() as u64 > CONFIG_BYTES_MAX {
-        let message = format!("the file is larger than {CONFIG_BYTES_MAX} bytes");
-        return Err(Box::new(Diagnostic::whole_file(message).remedy("write a smaller file")));
-    }
-    String::from_utf8(bytes).map_err(|error| {
-        let valid = error.utf8_error().valid_up_to();
-        let line = 1 + memchr::memchr_iter(b'\n', &error.as_bytes()[..valid]).count();
-        let message = format!("line {line} is not UTF-8, at byte {valid} of the file");
-        Box::new(Diagnostic::whole_file(message).remedy("save the file as UTF-8"))
-    })
-}

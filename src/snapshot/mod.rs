@@ -12,9 +12,9 @@ mod filters;
 mod rivals;
 mod routes;
 
-pub use compile::compile;
-pub use ids::Ids;
-pub use load::{Loaded, Rejected, load, load_text};
+pub use compile::{compile, compile_tree};
+pub use ids::{Ids, ListenerId};
+pub use load::{Loaded, Rejected, effective, load, load_source, load_text};
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -25,6 +25,8 @@ use ipnet::IpNet;
 use crate::filter::FilterChain;
 use crate::http::HeadLimits;
 pub use crate::io::driver::DriverChoice;
+use crate::observe::Names;
+use crate::observe::access_log::AccessLogPlan;
 use crate::route::{RoutePlan, RouteTable};
 use crate::upstream::UpstreamPlan;
 
@@ -37,6 +39,8 @@ pub struct Snapshot {
     pub runtime: RuntimePlan,
     /// Where the admin API listens.
     pub admin: AdminPlan,
+    /// Where a line for each request goes, if anywhere.
+    pub access_log: Option<AccessLogPlan>,
     /// Where clients connect.
     pub listeners: Vec<Arc<ListenerPlan>>,
     /// Where requests go.
@@ -47,6 +51,8 @@ pub struct Snapshot {
     pub plans: Vec<Arc<RoutePlan>>,
     /// Their filters, in the same order.
     pub chains: Vec<Arc<FilterChain>>,
+    /// What metrics call its parts.
+    pub names: Arc<Names>,
     /// Whether any timeout is below a second, so that sweeps must be fine.
     pub fine_timeouts: bool,
 }
@@ -80,6 +86,8 @@ pub enum AdminPlan {
 /// `[listener.NAME]`
 #[derive(Clone, Debug)]
 pub struct ListenerPlan {
+    /// Its identity, which outlives reloads.
+    pub id: ListenerId,
     /// Name in the configuration.
     pub name: Box<str>,
     /// Where it listens.
@@ -103,6 +111,12 @@ pub struct ListenerPlan {
 }
 
 impl ListenerPlan {
+    /// Whether the sockets of this listener serve for `other` too, so that nobody who connects
+    /// notices: they have the same address, and no system chose its port.
+    pub fn hands_over_to(&self, other: &ListenerPlan) -> bool {
+        self.address == other.address && self.address.port() != 0
+    }
+
     /// Whether forwarding fields from this peer are believed.
     pub fn trusts(&self, peer: IpAddr) -> bool {
         let peer = peer.to_canonical();

@@ -1,5 +1,6 @@
 //! What routes have to do with each other and with upstreams: names, duplicates, shadows.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 use super::routes::Rule;
@@ -15,11 +16,15 @@ use crate::route::{Host, Matcher};
 pub(super) type Rules<'c, 't> = [(&'c written::Route<'t>, &'c Rule)];
 
 /// Host and path: what routes must have in common to be rivals.
-type Place<'r> = (Option<&'r Host>, (u8, String));
+type Place<'r> = (Option<&'r Host>, (u8, Cow<'r, str>));
+
+/// Names come from a file that its writer may fill with collisions: a seeded hash.
+type Map<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 
 /// Ids differ, no two routes are the same (R3), and upstreams and zones exist.
 pub(super) fn check(config: &Config<'_>, rules: &Rules<'_, '_>, found: &mut Diagnostics) {
-    let mut ids: HashMap<&str, Span> = HashMap::with_capacity(config.routes.len());
+    let mut ids: Map<&str, Span> = Map::default();
+    ids.reserve(config.routes.len());
     for route in &config.routes {
         let id = &*route.id.value;
         if let Some(first) = ids.insert(id, route.id.span()) {
@@ -34,8 +39,8 @@ pub(super) fn check(config: &Config<'_>, rules: &Rules<'_, '_>, found: &mut Diag
     }
     check_upstreams(config, found);
     check_duplicates(rules, found);
-    let patterns = rules.iter().filter(|(_, rule)| matches!(rule.matcher, Matcher::Regex(_)));
-    if let Some((route, _)) = patterns.skip(ROUTE_PATTERNS_MAX).next() {
+    let mut patterns = rules.iter().filter(|(_, rule)| matches!(rule.matcher, Matcher::Regex(_)));
+    if let Some((route, _)) = patterns.nth(ROUTE_PATTERNS_MAX) {
         let message = format!("more than {ROUTE_PATTERNS_MAX} routes have a `regex`");
         let error = Diagnostic::error(route.matcher.span(), message).label("one too many");
         found.push(error.remedy("use `path` with {name} segments, or `prefix`"));
@@ -114,8 +119,8 @@ fn no_zone(
 
 /// Two routes with the same host, path, priority and conditions: the second is never reached.
 fn check_duplicates(rules: &Rules<'_, '_>, found: &mut Diagnostics) {
-    let mut seen: HashMap<(Place<'_>, u32, Vec<String>), usize> =
-        HashMap::with_capacity(rules.len());
+    let mut seen: Map<(Place<'_>, u32, Vec<String>), usize> = Map::default();
+    seen.reserve(rules.len());
     for (index, (route, rule)) in rules.iter().enumerate() {
         let mut said = false;
         for place in places(rule) {
@@ -141,7 +146,8 @@ fn check_duplicates(rules: &Rules<'_, '_>, found: &mut Diagnostics) {
 /// Routes that no request can reach.
 pub(super) fn warnings(rules: &Rules<'_, '_>, warnings: &mut Diagnostics) {
     // The first route of each place that takes every request.
-    let mut takes_all: HashMap<Place<'_>, usize> = HashMap::with_capacity(rules.len());
+    let mut takes_all: Map<Place<'_>, usize> = Map::default();
+    takes_all.reserve(rules.len());
     let order = |index: usize| (priority(rules[index].0), index);
     for (index, (_, rule)) in rules.iter().enumerate() {
         if !rule.conditions.is_empty() {

@@ -110,7 +110,7 @@ fn host(written: &Spanned<Box<str>>, found: &mut Diagnostics) -> Option<Host> {
     };
     let remedy = if has_port {
         "leave out the port: hosts are compared without it"
-    } else if bare.contains('*') {
+    } else if bare.contains('*') || bare.len() < text.len() && bare.starts_with('[') {
         "write the star as the whole first label: \"*.example.com\""
     } else if !valid_host(bare.as_bytes()) || bare.starts_with('.') {
         "write a name such as \"api.example.com\", an address, or \"*.example.com\""

@@ -67,16 +67,22 @@ pub async fn run(core: &Rc<Core>, mut down: Box<Downstream>) -> Left {
     loop {
         if down.behind.is_empty() {
             let spare = std::mem::take(&mut down.behind);
+            down.refresh();
             match next_bytes(core, &down, spare).await {
                 Some(bytes) if !bytes.is_empty() => down.behind = bytes,
                 Some(_) => return Left::Idle(down),
                 None => return Left::Ended,
             }
         }
+        down.refresh();
         let mut exchange = Exchange::take(core);
         exchange.context.request.bytes = std::mem::take(&mut down.behind);
-        let next = match read_head(core, &down, &mut exchange).await {
-            Ok(()) => serve(&mut exchange, &down, core).await,
+        let next = match read_head(&down, &mut exchange).await {
+            Ok(()) => {
+                // A head may be long in coming: the plan is to be that of the snapshot that serves.
+                down.refresh();
+                serve(&mut exchange, &down, core).await
+            }
             Err(NoHead::Closed) => return Left::Ended,
             Err(NoHead::Refused(kind)) => Box::pin(refuse(&mut exchange, &down, core, kind)).await,
         };
@@ -95,13 +101,8 @@ pub async fn run(core: &Rc<Core>, mut down: Box<Downstream>) -> Left {
     }
 }
 
-async fn read_head(
-    core: &Rc<Core>,
-    down: &Downstream,
-    exchange: &mut Exchange,
-) -> Result<(), NoHead> {
-    let snapshot = core.snapshot();
-    let listener = &snapshot.listeners[down.listener];
+async fn read_head(down: &Downstream, exchange: &mut Exchange) -> Result<(), NoHead> {
+    let listener = down.listener();
     down.timer.arm(Wait::Head, listener.head_timeout_ms);
     let Exchange { context, parser, .. } = exchange;
     let request = &mut context.request;
@@ -116,8 +117,8 @@ async fn read_head(
 ///
 /// A busy connection waits in a read: four operations a request (docs/decisions/0005).
 async fn next_bytes(core: &Core, down: &Downstream, spare: Buf) -> Option<Buf> {
-    let mut idle_ms = core.snapshot().listeners[down.listener].idle_timeout_ms;
-    if core.draining.get() {
+    let mut idle_ms = down.listener().idle_timeout_ms;
+    if down.ends(core) {
         idle_ms = idle_ms.min(DRAIN_IDLE_MS);
     }
     let mut buf = if spare.capacity() > 0 { spare } else { Buf::for_head() };

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::{Report, Worker};
+use super::{Report, Worker, accept};
 use crate::io::sleep_ms;
 use crate::limits::SWEEP_FINE_MS;
 
@@ -11,15 +11,14 @@ use crate::limits::SWEEP_FINE_MS;
 pub(super) async fn run(worker: Rc<Worker>, delay_ms: u64, bound_ms: u64) {
     sleep_ms(delay_ms).await;
     worker.core.draining.set(true);
-    worker.closing.set(true);
     let end_ms = worker.core.clock_ms() + bound_ms;
+    accept::finish_all(&worker).await;
     let counters = &worker.core.counters;
-    while worker.listeners.get() > 0 || counters.connections.get() > 0 {
-        if worker.core.clock_ms() >= end_ms {
-            break;
-        }
+    while counters.connections.get() > 0 && worker.core.clock_ms() < end_ms {
         sleep_ms(SWEEP_FINE_MS).await;
     }
+    // The log's thread is waited for next, and what has been recorded since the last sweep is here.
+    worker.core.log.borrow_mut().flush();
     let cut = usize::try_from(counters.connections.get()).unwrap_or(usize::MAX);
     let _ = worker.reports.send(Report::Drained { worker: worker.index, cut });
 }

@@ -1,6 +1,6 @@
 //! How the control thread talks to a worker: a bounded channel and an eventfd that wakes it.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -9,14 +9,36 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::io::DriverReport;
 use crate::limits::INBOX_MESSAGES;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{ListenerPlan, Snapshot};
 use crate::upstream::EndpointId;
 
+/// A listener that a worker is to serve.
+#[derive(Debug)]
+pub struct Opened {
+    /// As configured.
+    pub plan: Arc<ListenerPlan>,
+    /// The worker's own socket of it: bound with SO_REUSEPORT and TCP_NODELAY, listening,
+    /// non-blocking.
+    pub socket: TcpListener,
+}
+
+/// A configuration that takes force on a worker.
+#[derive(Debug)]
+pub struct Change {
+    /// The configuration.
+    pub snapshot: Arc<Snapshot>,
+    /// Listeners that came since the last change which the worker took. One that the snapshot does
+    /// not have has gone again: what its queue holds is served all the same.
+    pub opened: Vec<Opened>,
+    /// Client connections that the worker may hold.
+    pub connections_max: usize,
+}
+
 /// What the control thread tells a worker.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub enum Message {
     /// A configuration takes force.
-    Snapshot(Arc<Snapshot>),
+    Snapshot(Box<Change>),
     /// Names have been resolved: the addresses of each endpoint, which replace the earlier ones.
     Addresses(Arc<Vec<(EndpointId, Vec<SocketAddr>)>>),
     /// Stop accepting after `delay_ms`, let requests end, and report; at `bound_ms` close what is
@@ -46,7 +68,7 @@ pub enum Report {
         /// Why.
         error: String,
     },
-    /// The snapshot with this version is in force there.
+    /// The snapshot with this version is in force there; listeners that it does not have are closed.
     Applied {
         /// Which worker.
         worker: usize,

@@ -7,7 +7,7 @@ mod conn;
 mod drain;
 mod sweeper;
 
-pub use inbox::{Inbox, InboxSender, Message, Report};
+pub use inbox::{Change, Inbox, InboxSender, Message, Opened, Report};
 
 /// A connection and the sweep without their runtime: tests/sim and fuzz/ poll the one over streams
 /// in memory and call the other with a time of their own.
@@ -17,7 +17,6 @@ pub mod simulation {
 }
 
 use std::cell::{Cell, RefCell};
-use std::net::TcpListener;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -26,11 +25,13 @@ use crossbeam_channel::Sender;
 
 use crate::io::driver::probe;
 use crate::io::runtime::{catch_panic, run};
-use crate::io::{Listener, Wake, spawn as spawn_task};
+use crate::io::{Wake, spawn as spawn_task};
 use crate::limits::SERVICE_PANICS_MAX;
-use crate::observe::WorkerCounters;
+use crate::observe::access_log::LogBuffer;
+use crate::observe::{WorkerCounters, WorkerSeries};
 use crate::snapshot::Snapshot;
 use crate::state::Core;
+use accept::Accepting;
 
 /// What a worker starts with.
 pub struct Setup {
@@ -40,13 +41,16 @@ pub struct Setup {
     pub workers: usize,
     /// The processor to pin it to, where it is pinned.
     pub cpu: Option<usize>,
-    /// Its socket of each listener of the snapshot, in that order; bound with SO_REUSEPORT and
-    /// TCP_NODELAY, listening, non-blocking.
-    pub sockets: Vec<TcpListener>,
+    /// The listeners of the snapshot.
+    pub opened: Vec<Opened>,
     /// The configuration in force.
     pub snapshot: Arc<Snapshot>,
     /// Its counters.
     pub counters: Arc<WorkerCounters>,
+    /// Its end of the access log.
+    pub log: LogBuffer,
+    /// What it counts of routes, upstreams, endpoints, filters and listeners.
+    pub series: WorkerSeries,
     /// Its inbox.
     pub inbox: Inbox,
     /// Where it reports to.
@@ -59,11 +63,9 @@ pub struct Setup {
 struct Worker {
     index: usize,
     core: Rc<Core>,
-    connections_max: usize,
-    /// Listeners that still accept.
-    listeners: Cell<usize>,
-    /// Whether the accept loops are to close their listeners.
-    closing: Cell<bool>,
+    connections_max: Cell<usize>,
+    /// Those that accept.
+    listeners: RefCell<Vec<Rc<Accepting>>>,
     /// A descriptor to give up when none is left, so that a connection can be taken and closed.
     reserve: RefCell<Option<std::fs::File>>,
     reports: Sender<Report>,
@@ -95,15 +97,8 @@ fn start(setup: Setup) -> Result<(), String> {
     let main = async move {
         let started = Report::Started { worker: setup.index, driver };
         let reports = setup.reports.clone();
-        let (worker, listeners, wake) = assemble(setup).map_err(|error| error.to_string())?;
+        let (worker, wake) = assemble(setup).map_err(|error| error.to_string())?;
         let _ = reports.send(started);
-        for (index, listener) in listeners.into_iter().enumerate() {
-            let worker = worker.clone();
-            spawn_task(async move {
-                worker.persist("accept", || accept::run(&worker, &listener, index)).await;
-                accept::finish(&worker, listener, index);
-            });
-        }
         sweeper::start(&worker);
         inbox_loop(&worker, wake.0, wake.1).await;
         Ok(())
@@ -113,21 +108,26 @@ fn start(setup: Setup) -> Result<(), String> {
 
 type Wakeup = (Wake, crossbeam_channel::Receiver<Message>);
 
-fn assemble(setup: Setup) -> std::io::Result<(Rc<Worker>, Vec<Listener>, Wakeup)> {
+fn assemble(setup: Setup) -> std::io::Result<(Rc<Worker>, Wakeup)> {
     let wake = Wake::adopt(setup.inbox.wake)?;
-    let listeners: Vec<Listener> =
-        setup.sockets.into_iter().map(Listener::adopt).collect::<Result<_, _>>()?;
     let worker = Rc::new(Worker {
         index: setup.index,
-        core: Core::new(setup.snapshot, setup.counters, setup.index, setup.workers),
-        connections_max: setup.connections_max,
-        listeners: Cell::new(listeners.len()),
-        closing: Cell::new(false),
+        core: Core::new(
+            setup.snapshot,
+            setup.counters,
+            setup.log,
+            setup.series,
+            setup.index,
+            setup.workers,
+        ),
+        connections_max: Cell::new(setup.connections_max),
+        listeners: RefCell::default(),
         reserve: RefCell::new(std::fs::File::open("/dev/null").ok()),
         reports: setup.reports,
         panics: Cell::default(),
     });
-    Ok((worker, listeners, (wake, setup.inbox.messages)))
+    setup.opened.into_iter().try_for_each(|opened| accept::open(&worker, opened))?;
+    Ok((worker, (wake, setup.inbox.messages)))
 }
 
 fn pin(cpu: usize) -> rustix::io::Result<()> {
@@ -171,17 +171,35 @@ async fn inbox_loop(
 impl Worker {
     fn handle(self: &Rc<Self>, message: Message) {
         match message {
-            Message::Snapshot(snapshot) => {
-                let version = snapshot.version;
-                self.core.apply(snapshot);
-                let _ = self.reports.send(Report::Applied { worker: self.index, version });
-            }
+            Message::Snapshot(change) => self.apply(*change),
             Message::Addresses(resolved) => self.core.set_addresses(&resolved),
             Message::Drain { delay_ms, bound_ms } => {
                 let worker = self.clone();
                 service(self, "drain", move || drain::run(worker.clone(), delay_ms, bound_ms));
             }
         }
+    }
+
+    fn apply(self: &Rc<Self>, change: Change) {
+        let version = change.snapshot.version;
+        self.connections_max.set(change.connections_max);
+        for opened in change.opened {
+            if let Err(error) = accept::open(self, opened) {
+                return self.give_up(&format!("a new listener cannot be taken over: {error}"));
+            }
+        }
+        let gone = accept::follow(self, &change.snapshot);
+        self.core.apply(change.snapshot);
+        let applied = Report::Applied { worker: self.index, version };
+        if gone.is_empty() {
+            let _ = self.reports.send(applied);
+            return;
+        }
+        let worker = self.clone();
+        spawn_task(async move {
+            worker.persist("close", || accept::finish(&worker, &gone)).await;
+            let _ = worker.reports.send(applied);
+        });
     }
 
     /// Runs a loop to its end; one that panics is counted and begun again.

@@ -57,7 +57,7 @@ fn expire(core: &Core, now_ms: u64) {
         if !matches!(wait, Wait::Idle | Wait::Parked) {
             return;
         }
-        if draining && armed.since_ms >= DRAIN_IDLE_MS {
+        if (draining || armed.target.leaving.get()) && armed.since_ms >= DRAIN_IDLE_MS {
             armed.expire(wait as u8);
             return wait.act(armed.target);
         }

@@ -16,6 +16,7 @@ pub mod case;
 pub mod client;
 pub mod grammar;
 pub mod judge;
+pub mod load;
 pub mod origin;
 pub mod process;
 pub mod proxy;

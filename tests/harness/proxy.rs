@@ -168,9 +168,33 @@ impl Proxy {
     /// # Errors
     /// Nobody listens there, or no answer came.
     pub fn admin_get(&self, path: &str) -> io::Result<(u16, Vec<u8>)> {
-        let received = ask(self.admin, &plain_get(path), Duration::from_secs(5))?;
+        self.admin_ask(&format!("GET {path}"), Duration::from_secs(5))
+    }
+
+    /// Status and body of the answer to a request without a body, which may take `limit`.
+    ///
+    /// # Errors
+    /// Nobody listens there, or no answer came.
+    pub fn admin_ask(&self, request: &str, limit: Duration) -> io::Result<(u16, Vec<u8>)> {
+        let (admin, length) = (self.admin, "Content-Length: 0");
+        let text =
+            format!("{request} HTTP/1.1\r\nHost: {admin}\r\n{length}\r\nConnection: close\r\n\r\n");
+        let received = ask(admin, text.as_bytes(), limit)?;
         let last = received.finals.into_iter().next_back().ok_or(io::ErrorKind::InvalidData)?;
         Ok((last.status, last.body))
+    }
+
+    /// `POST /v1/reload`: status and answer.
+    pub fn reload(&self) -> (u16, Value) {
+        let asked = self.admin_ask("POST /v1/reload", Duration::from_secs(15));
+        let (status, body) = asked.expect("the admin interface answers");
+        let answer = serde_json::from_slice(&body);
+        (status, answer.unwrap_or_else(|error| panic!("{error}: {}", show(&body))))
+    }
+
+    /// The file as [`Proxy::rewrite`] would put it, for other sections to be added to.
+    pub fn text(&self, settings: &Settings) -> String {
+        settings.text(self.address, self.admin)
     }
 
     /// `/v1/status`

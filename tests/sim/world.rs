@@ -11,7 +11,8 @@ use ringway::base::buffer::Buf;
 use ringway::io::mem::{End, Faults, pair, simulate_network};
 use ringway::io::{Shutdown, Stream};
 use ringway::observe::WorkerCounters;
-use ringway::proxy::Downstream;
+use ringway::observe::access_log::log_queue;
+use ringway::proxy::{Downstream, ListenerState};
 use ringway::snapshot::{Ids, Snapshot, load_text};
 use ringway::state::Core;
 use ringway::worker::simulation::{busy, parked, sweep};
@@ -129,7 +130,14 @@ impl Wake for Woken {
 impl World {
     /// A connection that was just accepted; time is 0.
     pub fn new(knobs: Knobs) -> World {
-        let core = Core::new(snapshot(), Arc::new(WorkerCounters::default()), 0, 1);
+        let core = Core::new(
+            snapshot(),
+            Arc::new(WorkerCounters::default()),
+            log_queue().0,
+            ringway::observe::SeriesRegistry::default().add_worker(),
+            0,
+            1,
+        );
         let near: (Vec<End>, Vec<Origin>) = (0..ORIGINS)
             .map(|_| {
                 let (proxy, end) = pair();
@@ -143,8 +151,8 @@ impl World {
         let client_faults = proxy.faults();
         knobs.apply(&client_faults, knobs.client_fault);
         let peer = "192.0.2.1:1000".parse().expect("an address");
-        let plan = core.snapshot().listeners[0].clone();
-        let down = Box::new(Downstream::new(Stream::Mem(proxy), peer, 0, &plan, &core));
+        let listener = ListenerState::new(core.snapshot().listeners[0].clone(), 80);
+        let down = Box::new(Downstream::new(Stream::Mem(proxy), peer, &listener, &core));
         let task = Box::pin(connection(core.clone(), down));
         let mut world = World {
             core,

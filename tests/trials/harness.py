@@ -67,7 +67,7 @@ class Proxy:
     """A running proxy in front of one origin; killed at the end of a `with` block."""
 
     def __init__(self, driver, origin_port, workers=1, timeouts="", drain="30s",
-                 launcher=(), attacked_port=None):
+                 launcher=(), attacked_port=None, more=""):
         self.driver = driver
         self.launcher = list(launcher)
         self.port, self.admin_port = free_port(), free_port()
@@ -88,7 +88,7 @@ class Proxy:
                 '[[route]]\nid = "attacked"\nprefix = "/attacked/"\nskip_segments = 1\n'
                 'upstream = "attacked"\n'
             )
-        self.config.write_text(text)
+        self.config.write_text(text + more)
         self.process = None
 
     def start(self):
@@ -151,6 +151,13 @@ class Proxy:
             return answer.status, answer.read()
         finally:
             connection.close()
+
+    def reload(self):
+        """Has the configuration read again; returns when every worker has taken it over."""
+        command = [RINGWAY, "reload", "--admin", f"127.0.0.1:{self.admin_port}"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20)
+        check(done.returncode == 0, f"reload: {done.stdout}{done.stderr}")
+        return done.stdout
 
     def anonymous_mib(self):
         with open(f"/proc/{self.process.pid}/status") as lines:

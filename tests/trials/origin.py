@@ -2,6 +2,9 @@
 
 /small    1 KiB
 /large    4 MiB, written as the peer takes it
+/accepted how many connections there have been
+/slow     4 MiB, 8 KiB every 50 ms
+/echo     101, then everything comes back
 /hang/N   never answers; /lost tells when each such connection ended
 Anything with a Content-Length is read to its end and answered like /small.
 """
@@ -14,12 +17,15 @@ import time
 SMALL = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 1024\r\n\r\n" + b"s" * 1024
 LARGE_BYTES = 4 * 1024 * 1024
 PIECE = b"l" * 65536
+ACCEPTED = {"connections": 0}
 HANGING = {"waiting": 0, "lost": {}}
 
 
 class Origin(asyncio.Protocol):
     def connection_made(self, transport):
         self.transport = transport
+        ACCEPTED["connections"] += 1
+        self.tunnel = False
         self.inbox = b""
         self.body_left = 0
         self.large_left = 0
@@ -27,6 +33,9 @@ class Origin(asyncio.Protocol):
         self.hanging = None
 
     def data_received(self, data):
+        if self.tunnel:
+            self.transport.write(data)
+            return
         self.inbox += data
         while self.inbox:
             if self.body_left:
@@ -56,8 +65,16 @@ class Origin(asyncio.Protocol):
         elif path.startswith(b"/hang"):
             self.hanging = path.decode()
             HANGING["waiting"] += 1
-        elif path == b"/lost":
-            body = json.dumps(HANGING).encode()
+        elif path == b"/echo":
+            self.transport.write(
+                b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n"
+            )
+            self.tunnel = True
+        elif path == b"/slow":
+            self.transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % LARGE_BYTES)
+            self.write_slowly(LARGE_BYTES)
+        elif path in (b"/lost", b"/accepted"):
+            body = json.dumps(HANGING if path == b"/lost" else ACCEPTED).encode()
             self.transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body))
             self.transport.write(body)
         else:
@@ -67,6 +84,13 @@ class Origin(asyncio.Protocol):
         while self.large_left and not self.paused and not self.transport.is_closing():
             self.transport.write(PIECE)
             self.large_left -= len(PIECE)
+
+    def write_slowly(self, left):
+        piece = PIECE[: min(8192, left)]
+        if piece and not self.transport.is_closing():
+            self.transport.write(piece)
+            again = asyncio.get_running_loop().call_later
+            again(0.05, self.write_slowly, left - len(piece))
 
     def pause_writing(self):
         self.paused = True

@@ -178,6 +178,8 @@ impl<'t> Config<'t> {
     pub fn decode(node: &'t Node, decoder: &mut Decoder) -> Config<'t> {
         let mut config = Config::default();
         let Some(mut f) = Fields::of("", node, decoder) else { return config };
+        // Followed before files are decoded.
+        f.optional("include", |_, _| Some(()));
         config.runtime = f.optional("runtime", Runtime::decode).unwrap_or_default();
         config.admin = f.optional("admin", Admin::decode);
         let listeners = f.optional("listener", |node, decoder| Some(named(node, decoder)));
@@ -240,6 +242,9 @@ fn workers(node: &Node, decoder: &mut Decoder) -> Option<Option<usize>> {
     match &node.value {
         Value::String(text) if &**text == "auto" => Some(None),
         Value::Integer(_) => integer(1..=WORKERS_MAX)(node, decoder).map(Some),
+        Value::String(_) if node.written.is_some() => {
+            integer(1..=WORKERS_MAX)(node, decoder).map(Some)
+        }
         _ => {
             let remedy = format!("write \"auto\" or a number from 1 to {WORKERS_MAX}, unquoted");
             decoder.found.push(mismatch(node, "\"auto\" or a number").remedy(remedy));

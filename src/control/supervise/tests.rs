@@ -4,11 +4,16 @@ use super::*;
 use crate::control::cores::Cores;
 use crate::control::fleet::{Spawn, Start};
 use crate::control::listen;
+use crate::control::outcome::{Outcome, Reason, Refusal};
 use crate::control::source::Source;
 use crate::io::DriverKind;
+use crate::limits::ACKNOWLEDGE_MS;
+use crate::observe::access_log::log_queue;
+use crate::observe::render::ReloadResult;
 use crate::snapshot::Ids;
-use crate::worker::Setup;
+use crate::worker::{Message, Opened, Setup};
 use std::path::PathBuf;
+use tokio::sync::oneshot;
 
 /// Starts, acknowledges every snapshot, and ends when it is told to drain.
 fn obedient(setup: Setup) -> std::io::Result<std::thread::JoinHandle<()>> {
@@ -16,16 +21,25 @@ fn obedient(setup: Setup) -> std::io::Result<std::thread::JoinHandle<()>> {
         let worker = setup.index;
         let report = |report| setup.reports.send(report).expect("somebody listens");
         report(started(worker));
+        let mut listeners: Vec<Opened> = setup.opened;
         while let Ok(message) = setup.inbox.messages.recv() {
             match message {
-                Message::Snapshot(snapshot) => {
-                    report(Report::Applied { worker, version: snapshot.version });
+                Message::Snapshot(change) => {
+                    listeners.extend(change.opened);
+                    let stay = &change.snapshot.listeners;
+                    listeners.retain(|open| stay.iter().any(|plan| plan.id == open.plan.id));
+                    report(Report::Applied { worker, version: change.snapshot.version });
                 }
                 Message::Addresses(_) => {}
                 Message::Drain { .. } => return report(Report::Drained { worker, cut: 0 }),
             }
         }
     })
+}
+
+/// Worker 0 acknowledges, worker 1 keeps silent.
+fn half_deaf(setup: Setup) -> std::io::Result<std::thread::JoinHandle<()>> {
+    if setup.index == 0 { obedient(setup) } else { deaf(setup) }
 }
 
 /// Starts, and answers nothing after that.
@@ -53,7 +67,6 @@ struct Bench {
     events: mpsc::Receiver<Event>,
     view: watch::Receiver<ProcessView>,
     file: PathBuf,
-    /// Kept bound, so that its address stays free.
     address: std::net::SocketAddr,
 }
 
@@ -72,15 +85,19 @@ impl Bench {
         let (publish, view) = watch::channel(first);
         let now = Instant::now();
         let names = Names::new(&snapshot, now);
-        let mut supervisor = Supervisor::new(snapshot.clone(), names, helpers, publish, None);
         let bound = listen::bind(&snapshot.listeners, 2).expect("bound");
+        let current = snapshot.clone();
+        let mut supervisor =
+            Supervisor::new(current, names, helpers, bound.addresses, publish, None);
         let start = Start {
             spawn,
             snapshot: &snapshot,
             cores: &Cores { mask: Vec::new(), quota: None },
-            sockets: bound.sockets,
+            opened: bound.opened,
             connections_max: 10,
             addresses: None,
+            logs: (0..2).map(|_| log_queue().0).collect(),
+            series: &mut Default::default(),
             reports: &reports,
         };
         supervisor.started_with(Fleet::start(start).expect("threads"), now);
@@ -94,6 +111,32 @@ impl Bench {
             self.supervisor.on_event(event, Instant::now());
             self.supervisor.on_time(Instant::now());
         }
+    }
+
+    /// Asks for a reload as the admin API does.
+    fn call(&mut self, text: &str) -> oneshot::Receiver<Outcome> {
+        // By renaming: another reload may be reading it.
+        let new = self.file.with_extension("new");
+        std::fs::write(&new, text)
+            .and_then(|()| std::fs::rename(&new, &self.file))
+            .expect("written");
+        let (caller, outcome) = oneshot::channel();
+        self.supervisor.on_event(Event::Reload(caller), Instant::now());
+        outcome
+    }
+
+    /// Takes events until the caller is answered.
+    fn answer(&mut self, mut outcome: oneshot::Receiver<Outcome>) -> Outcome {
+        let mut answer = None;
+        while answer.is_none() {
+            answer = outcome.try_recv().ok();
+            if answer.is_none() {
+                let event = self.events.blocking_recv().expect("an event");
+                self.supervisor.on_event(event, Instant::now());
+                self.supervisor.on_time(Instant::now());
+            }
+        }
+        answer.expect("an answer")
     }
 
     fn ready(&mut self) {
@@ -142,7 +185,7 @@ fn a_reload_is_in_force_once_every_worker_says_so() {
     bench.reload(&config(bench.address, "127.0.0.1:2"), ReloadResult::Applied);
     let view = bench.view.borrow().clone();
     assert_eq!((view.config_version, view.last_reload_success), (2, true));
-    assert!(bench.supervisor.applying.is_none());
+    assert!(bench.supervisor.reloads.idle());
 }
 
 #[test]
@@ -156,8 +199,7 @@ fn a_bad_file_and_one_that_needs_a_restart_leave_the_old_in_force() {
     for changed in [
         good.replace("workers = 2", "workers = 1"),
         good.replace("[runtime]", "[admin]\nlisten = \"127.0.0.1:9\"\n[runtime]"),
-        good.replace("127.0.0.1:0", "127.0.0.2:0"),
-        good.replace("[listener.a]", "[listener.b]"),
+        good.replace("workers = 2", "workers = 2\ndriver = \"epoll\""),
     ] {
         bench.reload(&changed, ReloadResult::NeedsRestart);
         assert_eq!(bench.view.borrow().config_version, 1);
@@ -175,8 +217,8 @@ fn a_second_hup_during_a_reload_is_not_lost() {
     for _ in 0..3 {
         bench.supervisor.on_signal(Signal::Reload, now);
     }
-    bench.until(|supervisor, view| view.config_version == 3 && supervisor.applying.is_none());
-    assert!(bench.supervisor.compiling.is_none(), "two, not three");
+    bench.until(|supervisor, view| view.config_version == 3 && supervisor.reloads.idle());
+    assert_eq!(bench.view.borrow().reloads[ReloadResult::Applied as usize], 2, "two, not three");
 }
 
 #[test]
@@ -206,4 +248,108 @@ fn a_second_stop_leaves_at_once() {
     assert_eq!(bench.supervisor.exit, None);
     bench.supervisor.on_signal(Signal::Stop, now);
     assert_eq!(bench.supervisor.exit, Some(0));
+}
+
+#[test]
+fn callers_are_told_what_became_of_their_reload() {
+    let mut bench = Bench::new("callers", obedient);
+    bench.ready();
+    let good = config(bench.address, "127.0.0.1:2");
+    let asked = bench.call(&good);
+    let applied = bench.answer(asked);
+    assert!(
+        matches!(&applied, Outcome::Applied { version: 2, workers: 2, warnings, .. }
+            if warnings.is_empty()),
+        "{applied:?}"
+    );
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
+    let taken = taken.local_addr().map(|address| (taken, address)).expect("bound");
+    let second = format!("[listener.z]\naddress = \"{}\"\n{good}", taken.1);
+    for (text, reason, says) in [
+        ("[listener".to_owned(), Reason::Rejected, "error"),
+        (good.replace("workers = 2", "workers = 3"), Reason::NeedsRestart, "`workers`"),
+        (second, Reason::Unbound, "listener z: somebody else already listens on"),
+    ] {
+        let asked = bench.call(&text);
+        let Outcome::Refused { refusal, version: 2 } = bench.answer(asked) else {
+            panic!("{reason:?}")
+        };
+        assert_eq!(refusal.reason, reason, "{}", refusal.text);
+        assert!(refusal.text.contains(says), "{}", refusal.text);
+    }
+}
+
+/// Each caller gets the outcome of a compilation that began after its request.
+#[test]
+fn callers_that_come_meanwhile_share_the_next_reload() {
+    let mut bench = Bench::new("meanwhile", obedient);
+    bench.ready();
+    let good = config(bench.address, "127.0.0.1:2");
+    let first = bench.call(&good);
+    let (second, third) = (bench.call("[listener"), bench.call("[listener"));
+    let gone = bench.call("[listener");
+    drop(gone);
+    // The first may have been compiled from either file: only that it is decided counts.
+    bench.answer(first);
+    for later in [second, third] {
+        let outcome = bench.answer(later);
+        let refused = |refusal: &Refusal| refusal.reason == Reason::Rejected;
+        assert!(matches!(&outcome, Outcome::Refused { refusal, .. } if refused(refusal)));
+    }
+    assert!(bench.supervisor.reloads.idle());
+}
+
+#[test]
+fn a_caller_waits_for_every_worker_and_learns_which_kept_silent() {
+    let mut bench = Bench::new("half", half_deaf);
+    bench.ready();
+    let good = config(bench.address, "127.0.0.1:2");
+    let mut asked = bench.call(&good);
+    bench.until(|supervisor, _| supervisor.reloads.awaited() == Some(1));
+    assert!(asked.try_recv().is_err(), "one of two is not all");
+    let next = bench.call(&good);
+    let late = Instant::now() + Duration::from_millis(ACKNOWLEDGE_MS + 1);
+    bench.supervisor.on_time(late);
+    let outcome = bench.answer(asked);
+    assert_eq!(outcome, Outcome::Unacknowledged { version: 2, workers: vec![1] });
+    // The other word comes after all.
+    bench.until(|supervisor, view| {
+        view.config_version == 3 && supervisor.reloads.awaited() == Some(1)
+    });
+    let report = Report::Applied { worker: 1, version: 3 };
+    bench.supervisor.on_event(Event::Report(report), Instant::now());
+    assert!(matches!(bench.answer(next), Outcome::Applied { version: 3, .. }));
+}
+
+#[test]
+fn a_drain_tells_callers_that_nothing_will_come_of_it() {
+    let mut bench = Bench::new("called-off", obedient);
+    bench.ready();
+    let good = config(bench.address, "127.0.0.1:2");
+    let (compiling, queued) = (bench.call(&good), bench.call(&good));
+    bench.supervisor.on_signal(Signal::Drain, Instant::now());
+    let late = bench.call(&good);
+    for asked in [queued, late, compiling] {
+        assert_eq!(bench.answer(asked), Outcome::Draining);
+    }
+    assert_eq!(bench.view.borrow().config_version, 1);
+}
+
+#[test]
+fn listeners_come_and_go_with_their_addresses() {
+    let mut bench = Bench::new("listeners", obedient);
+    bench.ready();
+    let first = bench.view.borrow().listeners.clone();
+    let good = config(bench.address, "127.0.0.1:2");
+    let two = format!("[listener.b]\naddress = \"127.0.0.1:0\"\n{good}");
+    bench.reload(&two, ReloadResult::Applied);
+    let listeners = bench.view.borrow().listeners.clone();
+    assert_eq!(listeners.len(), 2);
+    assert!(listeners.contains(&first[0]), "port 0 stays the port that it got");
+    let added = listeners.iter().find(|it| it.0 == "b").expect("named").1.clone();
+    assert!(!added.ends_with(":0"), "{added}");
+    drop(std::net::TcpStream::connect(&added).expect("it listens"));
+    bench.reload(&good, ReloadResult::Applied);
+    assert_eq!(bench.view.borrow().listeners, first);
+    assert!(std::net::TcpStream::connect(&added).is_err(), "it is gone");
 }

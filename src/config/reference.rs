@@ -1,0 +1,395 @@
+//! What every key of a configuration is, as docs/configuration.md shows it.
+//!
+//! tests/reference_page.rs holds this list against the keys that decoding asks for, and the page against
+//! this list. The keys of filters stand with their filters.
+
+/// A table of the configuration.
+#[derive(Debug)]
+pub struct Section {
+    /// Its name, as `Fields::of` has it.
+    pub name: &'static str,
+    /// Its keys, those of the tables in it included.
+    pub keys: &'static [Key],
+}
+
+/// A key.
+#[derive(Debug)]
+pub struct Key {
+    /// Name, behind that of the section.
+    pub name: &'static str,
+    /// What is written.
+    pub kind: &'static str,
+    /// What holds without it; "required" where nothing does.
+    pub default: &'static str,
+    /// What may be written.
+    pub bounds: &'static str,
+    /// Meaning.
+    pub meaning: &'static str,
+}
+
+impl Section {
+    /// The rows of the reference.
+    pub fn table(&self) -> String {
+        let mut text =
+            String::from("| key | type | default | bounds | meaning |\n|---|---|---|---|---|\n");
+        for key in self.keys {
+            let Key { name, kind, default, bounds, meaning } = key;
+            let bounds = if bounds.is_empty() { " ".to_owned() } else { format!(" {bounds} ") };
+            let section = self.name;
+            text += &format!("| `{section}.{name}` | {kind} | {default} |{bounds}| {meaning} |\n");
+        }
+        text
+    }
+}
+
+const fn key(
+    name: &'static str,
+    kind: &'static str,
+    default: &'static str,
+    bounds: &'static str,
+    meaning: &'static str,
+) -> Key {
+    Key { name, kind, default, bounds, meaning }
+}
+
+/// Every section, in the order of the page.
+pub const SECTIONS: &[Section] = &[
+    Section {
+        name: "runtime",
+        keys: &[
+            key(
+                "workers",
+                "`\"auto\"` or number",
+                "`\"auto\"`",
+                "1 to 1024",
+                "Worker threads, each with its own ring and sockets. `\"auto\"` is one for each core that affinity and cgroup let the process use.",
+            ),
+            key(
+                "driver",
+                "word",
+                "`\"auto\"`",
+                "`auto`, `io_uring`, `epoll`",
+                "`\"auto\"` takes io_uring where it works, else epoll. `\"io_uring\"` refuses to start without it.",
+            ),
+            key(
+                "connections_max",
+                "number",
+                "what the descriptors allow",
+                "1 to 16777216",
+                "Client connections of all workers together; divided among them.",
+            ),
+            key(
+                "drain",
+                "duration",
+                "`\"30s\"`",
+                "0 to a day",
+                "How long requests may go on after the process was told to end.",
+            ),
+            key(
+                "drain_delay",
+                "duration",
+                "`\"0s\"`",
+                "0 to a day",
+                "How long to go on accepting before that, while readiness already says no.",
+            ),
+        ],
+    },
+    Section {
+        name: "admin",
+        keys: &[
+            key(
+                "listen",
+                "address and port",
+                "none",
+                "not that of a listener",
+                "A TCP address, such as `\"127.0.0.1:9901\"`. Keep it off public networks.",
+            ),
+            key(
+                "socket",
+                "path",
+                "none",
+                "absolute, at most 107 bytes",
+                "A Unix socket, such as `\"/run/ringway/admin.sock\"`.",
+            ),
+        ],
+    },
+    Section {
+        name: "access_log",
+        keys: &[
+            key(
+                "path",
+                "path",
+                "required",
+                "absolute, or `\"stdout\"`",
+                "Where a line for each request goes.",
+            ),
+            key(
+                "format",
+                "word",
+                "`\"combined\"`",
+                "`combined`, `json`",
+                "`combined` is what log analysers read; `json` has every fact of the request.",
+            ),
+        ],
+    },
+    Section {
+        name: "listener.NAME",
+        keys: &[
+            key(
+                "address",
+                "address and port",
+                "required",
+                "an IP address, no name",
+                "`\"0.0.0.0:8080\"`, `\"[::]:8080\"`. Port 0 takes a free port.",
+            ),
+            key(
+                "trusted_proxies",
+                "list of networks",
+                "`[]`",
+                "at most 256",
+                "Peers whose X-Forwarded and Forwarded fields are believed; those of others are dropped: `\"10.0.0.0/8\"`, `\"fd00::/8\"` or single addresses.",
+            ),
+            key(
+                "head_bytes_max",
+                "size",
+                "`\"16KiB\"`",
+                "1 KiB to 256 KiB",
+                "Bytes of a request's head: request line, fields, empty line. Above it: 431.",
+            ),
+            key("headers_max", "number", "`100`", "1 to 256", "Fields of a head. Above it: 431."),
+            key(
+                "uri_bytes_max",
+                "size",
+                "`\"8KiB\"`, or half of `head_bytes_max` if that is less",
+                "16 bytes to below `head_bytes_max`",
+                "Bytes of a request target. Above it: 414.",
+            ),
+            key("via", "flag", "`false`", "", "Add Via (RFC 9110 section 7.6.3)."),
+            key(
+                "forwarded",
+                "flag",
+                "`false`",
+                "",
+                "Add Forwarded (RFC 7239) beside the X-Forwarded fields.",
+            ),
+            key("timeouts", "table", "`{}`", "", "The four keys below."),
+            key(
+                "timeouts.head",
+                "timeout",
+                "`\"10s\"`",
+                "10 ms to a day",
+                "For the whole head of a request, however it trickles in: 408.",
+            ),
+            key(
+                "timeouts.body",
+                "timeout",
+                "`\"30s\"`",
+                "10 ms to a day",
+                "Between two reads of a request's body: 408.",
+            ),
+            key(
+                "timeouts.idle",
+                "timeout",
+                "`\"75s\"`",
+                "10 ms to a day",
+                "How long a connection may stay unused between requests; then it is closed.",
+            ),
+            key(
+                "timeouts.write",
+                "timeout",
+                "`\"30s\"`",
+                "10 ms to a day",
+                "How long a client may take nothing of what is written to it; then it is cut.",
+            ),
+        ],
+    },
+    Section {
+        name: "upstream.NAME",
+        keys: &[
+            key(
+                "balance",
+                "word",
+                "`\"round_robin\"`",
+                "`round_robin`",
+                "How an endpoint is picked: in turn, smoothly by weight.",
+            ),
+            key(
+                "endpoints",
+                "list of tables",
+                "required",
+                "1 to 4096, no address twice",
+                "`[{ address = \"...\", weight = 100, zone = \"a\" }]`",
+            ),
+            key(
+                "endpoints.address",
+                "address",
+                "required",
+                "port 1 to 65535",
+                "`\"127.0.0.1:9001\"`, `\"[::1]:9001\"`, `\"name.example:9001\"` or `\"unix:/path\"`. A name is looked up again and again; while it does not resolve its endpoint gets no requests.",
+            ),
+            key(
+                "endpoints.weight",
+                "number",
+                "`100`",
+                "0 to 65535, not all 0",
+                "Share of the traffic. 0 gets none.",
+            ),
+            key(
+                "endpoints.zone",
+                "word",
+                "none",
+                "1 to 64 printable characters",
+                "Where the endpoint is.",
+            ),
+            key(
+                "in_flight_max",
+                "number",
+                "no cap",
+                "1 to 16777216",
+                "Requests in flight to this upstream; divided among the workers. Above it: 503.",
+            ),
+            key(
+                "idle_connections_max",
+                "number",
+                "`1024`",
+                "0 to 65535",
+                "Unused connections kept for each endpoint and worker. 0 keeps none.",
+            ),
+            key("timeouts", "table", "`{}`", "", "The five keys below."),
+            key(
+                "timeouts.connect",
+                "timeout",
+                "`\"3s\"`",
+                "10 ms to a day",
+                "To connect to an endpoint, all addresses of its name together: 504.",
+            ),
+            key(
+                "timeouts.response",
+                "timeout",
+                "`\"15s\"`",
+                "10 ms to a day",
+                "From the end of the request to the head of the answer: 504.",
+            ),
+            key(
+                "timeouts.body",
+                "timeout",
+                "`\"60s\"`",
+                "10 ms to a day",
+                "Between two reads of the answer's body; then the answer is cut.",
+            ),
+            key(
+                "timeouts.idle",
+                "timeout",
+                "`\"50s\"`",
+                "10 ms to a day",
+                "How long an unused connection is kept. Keep it below the endpoint's own.",
+            ),
+            key(
+                "timeouts.tunnel",
+                "timeout",
+                "`\"1h\"`",
+                "10 ms to a day",
+                "How long a tunnel (Upgrade) may carry nothing in either direction.",
+            ),
+        ],
+    },
+    Section {
+        name: "route",
+        keys: &[
+            key(
+                "id",
+                "word",
+                "required",
+                "1 to 128 printable characters, unique",
+                "Name of the route in logs and metrics.",
+            ),
+            key(
+                "path",
+                "path",
+                "this or `prefix`",
+                "normal form",
+                "Takes this very path. 50,000 of them cost no more than 100.",
+            ),
+            key(
+                "prefix",
+                "path",
+                "this or `path`",
+                "normal form",
+                "Takes every path below it, on a segment boundary: `/user/` takes `/user` and `/user/7`, not `/users`.",
+            ),
+            key(
+                "upstream",
+                "NAME",
+                "required",
+                "an upstream of this file",
+                "Where the request goes.",
+            ),
+            key(
+                "skip_segments",
+                "number",
+                "`0`",
+                "0 to 64",
+                "Leading segments that the upstream does not see: with 3, `/api/v1/app/order` becomes `/order`.",
+            ),
+            key(
+                "body_bytes_max",
+                "size",
+                "no bound",
+                "0 or more",
+                "Bytes of a request's body. Above it: 413.",
+            ),
+            key(
+                "filters",
+                "list of NAMEs and tables",
+                "`[]`",
+                "at most 64",
+                "Filters that requests and answers pass (docs/filters.md): names of `[filter.NAME]`, \
+                 or tables of their own.",
+            ),
+            key("timeouts", "table", "`{}`", "", "The two keys below."),
+            key(
+                "timeouts.response",
+                "timeout",
+                "the upstream's",
+                "10 ms to a day",
+                "In place of the upstream's `timeouts.response`.",
+            ),
+            key(
+                "timeouts.total",
+                "timeout",
+                "none",
+                "10 ms to a day",
+                "For the whole exchange, connecting included: 504. A tunnel has `timeouts.tunnel` instead.",
+            ),
+            key(
+                "path_policy",
+                "table",
+                "`{}`",
+                "",
+                "The four keys below: `\"keep\"` passes it as sent, `\"refuse\"` answers 400.",
+            ),
+            key(
+                "path_policy.encoded_slash",
+                "word",
+                "`\"keep\"`",
+                "`keep`, `refuse`",
+                "`%2F`: data, which never divides segments. Beside dots (`..%2F`) it is refused whatever stands here.",
+            ),
+            key(
+                "path_policy.backslash",
+                "word",
+                "`\"refuse\"`",
+                "`keep`, `refuse`",
+                "`\\` and `%5C`, which some origins take for a slash.",
+            ),
+            key(
+                "path_policy.dot_dot_semicolon",
+                "word",
+                "`\"keep\"`",
+                "`keep`, `refuse`",
+                "`..;`, which some origins take for `..`.",
+            ),
+            key("path_policy.nul", "word", "`\"refuse\"`", "`keep`, `refuse`", "`%00`."),
+        ],
+    },
+];

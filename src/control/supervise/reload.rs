@@ -1,0 +1,210 @@
+//! The supervisor's reloads, one after the other: a new one is compiled when the one before is
+//! decided, so that workers and sockets are where the configuration in force says.
+
+use std::sync::{Arc, PoisonError};
+use std::time::Instant;
+
+use super::{Supervisor, Waiting};
+use crate::control::cores;
+use crate::control::helper::Compiled;
+use crate::control::outcome::{Caller, Outcome, Reason, Refusal, unacknowledged};
+use crate::control::process::unix_time_s;
+use crate::limits::ACKNOWLEDGE_MS;
+use crate::observe::render::{ProcessView, ReloadResult};
+use crate::snapshot::Snapshot;
+
+/// Where reloads are on their way.
+#[derive(Debug, Default)]
+pub(super) struct Reloads {
+    compiling: Option<Compiling>,
+    applying: Option<Applying>,
+    /// One more is asked for, and by whom: what is being compiled may be older than the file.
+    queued: Option<Vec<Caller>>,
+}
+
+#[derive(Debug)]
+struct Compiling {
+    since: Instant,
+    callers: Vec<Caller>,
+}
+
+#[derive(Debug)]
+struct Applying {
+    waiting: Waiting,
+    callers: Vec<Caller>,
+    warnings: String,
+}
+
+impl Reloads {
+    /// Whether none is on its way.
+    pub(super) fn idle(&self) -> bool {
+        self.compiling.is_none() && self.applying.is_none()
+    }
+
+    /// How many workers have not acknowledged the one that is being applied.
+    #[cfg(test)]
+    pub(super) fn awaited(&self) -> Option<usize> {
+        self.applying.as_ref().map(|applying| applying.waiting.workers.len())
+    }
+
+    /// When the acknowledgements of the workers are due.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.applying.as_ref().map(|applying| applying.waiting.until)
+    }
+}
+
+impl Supervisor {
+    /// Takes the wish for a reload, of HUP or of a caller that is answered when it is decided.
+    pub(super) fn on_reload(&mut self, caller: Option<Caller>, now: Instant) {
+        if self.draining.is_some() {
+            tracing::warn!("no reload while draining");
+            return tell(caller, &Outcome::Draining);
+        }
+        let queued = self.reloads.queued.get_or_insert_default();
+        // Those that have gone away would add up.
+        queued.retain(|caller| !caller.is_closed());
+        queued.extend(caller);
+        self.next_reload(now);
+    }
+
+    /// Begins the reload that is asked for, unless another one is on its way.
+    pub(super) fn next_reload(&mut self, now: Instant) {
+        if !self.reloads.idle() || self.fleet.is_empty() {
+            return;
+        }
+        let Some(callers) = self.reloads.queued.take() else { return };
+        let version = self.current.version + 1;
+        if self.helpers.compile(version, self.current.clone(), self.fleet.len()) {
+            self.reloads.compiling = Some(Compiling { since: now, callers });
+        } else {
+            let text = "the helper thread is gone; a restart is needed".to_owned();
+            self.refuse(Refusal { reason: Reason::NeedsRestart, text }, callers);
+        }
+    }
+
+    pub(super) fn on_compiled(&mut self, compiled: Result<Compiled, Refusal>, now: Instant) {
+        let Some(Compiling { since, callers }) = self.reloads.compiling.take() else { return };
+        match compiled {
+            // Its new sockets are closed again; nobody has been told of them.
+            Ok(_) if self.draining.is_some() => tell(callers, &Outcome::Draining),
+            Ok(compiled) => self.apply(compiled, callers, since, now),
+            Err(refusal) => self.refuse(refusal, callers),
+        }
+        self.next_reload(now);
+    }
+
+    fn apply(&mut self, compiled: Compiled, callers: Vec<Caller>, since: Instant, now: Instant) {
+        let Compiled { snapshot, warnings, addresses, bound, log } = compiled;
+        if !warnings.is_empty() {
+            tracing::warn!("the new configuration has warnings:\n{warnings}");
+        }
+        if let (Some(sink), Some(writer)) = (log, &self.access_log)
+            && !writer.replace(sink)
+        {
+            tracing::error!("the access log is stuck: it goes on to where it went");
+        }
+        self.current = snapshot;
+        let waiting = Waiting { since, ..self.wait(now, ACKNOWLEDGE_MS) };
+        self.reloads.applying = Some(Applying { waiting, callers, warnings });
+        self.names.follow(&self.current, now);
+        for (name, addresses) in addresses {
+            self.names.answer(name, Ok(addresses));
+        }
+        // Before the snapshot, so that an endpoint that it brings in has its addresses at once.
+        self.broadcast_addresses();
+        let configured = self.current.runtime.connections_max;
+        let descriptors = self.view.borrow().descriptors_max;
+        let connections_max = cores::connections_max(configured, descriptors, self.fleet.len());
+        self.fleet.change(&self.current, bound.opened, connections_max);
+        self.bound.extend(bound.addresses);
+        let kept = |id| self.current.listeners.iter().any(|plan| plan.id == id);
+        self.bound.retain(|id, _| kept(*id));
+        let (version, listeners) = (self.current.version, self.listeners());
+        let names = self.current.names.clone();
+        self.series.lock().unwrap_or_else(PoisonError::into_inner).settle(&names);
+        self.publish(|view| {
+            view.names = names;
+            view.config_version = version;
+            view.config_applied_at_s = unix_time_s();
+            view.listeners = listeners;
+        });
+    }
+
+    fn refuse(&mut self, refusal: Refusal, callers: Vec<Caller>) {
+        let version = self.current.version;
+        // Diagnostics have lines of their own.
+        let gap = if refusal.reason == Reason::Rejected { "\n" } else { " " };
+        let text = &refusal.text;
+        tracing::error!("reload refused, configuration {version} stays in force:{gap}{text}");
+        self.count(refusal.reason.result());
+        tell(callers, &Outcome::Refused { refusal, version });
+    }
+
+    pub(super) fn on_applied(&mut self, worker: usize, version: u64, now: Instant) {
+        let Some(applying) = &mut self.reloads.applying else { return };
+        if version != self.current.version {
+            return;
+        }
+        applying.waiting.workers.remove(&worker);
+        if !applying.waiting.workers.is_empty() {
+            return;
+        }
+        let Some(Applying { waiting, callers, warnings }) = self.reloads.applying.take() else {
+            return;
+        };
+        if self.current.access_log.is_none()
+            && let Some(writer) = &self.access_log
+        {
+            // Whatever it holds was written by workers that are done with it; one that is stuck is
+            // closed by the end.
+            let _ = writer.close();
+        }
+        let ms = now.duration_since(waiting.since).as_secs_f64() * 1000.0;
+        tracing::info!("configuration {version} is in force on every worker after {ms:.1} ms");
+        self.count(ReloadResult::Applied);
+        let ms = (ms * 10.0).round() / 10.0;
+        tell(callers, &Outcome::Applied { version, workers: self.fleet.len(), ms, warnings });
+        self.next_reload(now);
+    }
+
+    /// Gives up on workers that have not acknowledged in time.
+    pub(super) fn on_acknowledgements_due(&mut self, now: Instant) {
+        let due = |applying: &mut Applying| applying.waiting.until <= now;
+        let Some(late) = self.reloads.applying.take_if(due) else { return };
+        let version = self.current.version;
+        let workers: Vec<_> = late.waiting.workers.into_iter().collect();
+        tracing::error!("{}", unacknowledged(version, &workers));
+        self.count(ReloadResult::Unacknowledged);
+        tell(late.callers, &Outcome::Unacknowledged { version, workers });
+        self.next_reload(now);
+    }
+
+    /// A drain has begun: nothing that is only asked for will be done.
+    pub(super) fn drop_queued_reload(&mut self) {
+        tell(self.reloads.queued.take().into_iter().flatten(), &Outcome::Draining);
+    }
+
+    /// Name and address of each listener, for the view.
+    pub(super) fn listeners(&self) -> Vec<(String, String)> {
+        let shown = |snapshot: &Arc<Snapshot>| {
+            let address = |id| self.bound.get(id).map(ToString::to_string).unwrap_or_default();
+            let listeners = snapshot.listeners.iter();
+            listeners.map(|plan| (plan.name.to_string(), address(&plan.id))).collect()
+        };
+        shown(&self.current)
+    }
+
+    fn count(&mut self, result: ReloadResult) {
+        self.publish(|view: &mut ProcessView| {
+            view.reloads[result as usize] += 1;
+            view.last_reload_success = result == ReloadResult::Applied;
+        });
+    }
+}
+
+/// Tells callers; those that have gone away do not hear it.
+fn tell(callers: impl IntoIterator<Item = Caller>, outcome: &Outcome) {
+    for caller in callers {
+        let _ = caller.send(outcome.clone());
+    }
+}

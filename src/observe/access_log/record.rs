@@ -1,0 +1,59 @@
+//! What the access log says of one exchange.
+
+use std::net::IpAddr;
+
+/// One exchange, borrowed from where its facts stand. A text that is empty is missing.
+///
+/// Every text may hold any bytes; which of them come from outsiders is not asked.
+#[derive(Clone, Debug)]
+pub struct AccessRecord<'a> {
+    /// When its head was complete, in microseconds since 1970-01-01T00:00:00Z
+    /// ([`super::LogBuffer::wall_us`]).
+    pub started_us: u64,
+    /// Address of the client, behind trusted proxies that of the one that they name.
+    pub client: IpAddr,
+    /// Request method.
+    pub method: &'a [u8],
+    /// Request target, as received.
+    pub target: &'a [u8],
+    /// Protocol version as a request line spells it, `HTTP/1.1`.
+    pub version: &'static str,
+    /// Value of Host.
+    pub host: &'a [u8],
+    /// Value of Referer.
+    pub referer: &'a [u8],
+    /// Value of User-Agent.
+    pub user_agent: &'a [u8],
+    /// Status of the answer; where none was begun that of the error; 0 where there is neither.
+    pub status: u16,
+    /// Bytes of the request's body that were taken.
+    pub request_body_bytes: u64,
+    /// Bytes of the answer's body that were given.
+    pub response_body_bytes: u64,
+    /// The id under which the upstream knows the request.
+    pub request_id: &'a [u8],
+    /// Listener that the client connected to.
+    pub listener: &'a str,
+    /// Id of the route; empty where none matched.
+    pub route: &'a str,
+    /// Name of the upstream; empty where none was asked.
+    pub upstream: &'a str,
+    /// Address of the endpoint as configured; empty where none was asked.
+    pub endpoint: &'a str,
+    /// Times that the request was sent again.
+    pub retries: u32,
+    /// From then to the last byte of the answer, in microseconds.
+    pub total_us: u64,
+    /// The part of that which the upstream had no part in, in microseconds.
+    pub gateway_us: u64,
+    /// Time to connect to the endpoint, in microseconds; none where a connection was at hand.
+    pub connect_us: Option<u64>,
+    /// From the request's end to the head of the upstream's answer, in microseconds.
+    pub upstream_head_us: Option<u64>,
+    /// Code of the error that ended it (`ErrorKind::code`).
+    pub error: Option<&'static str>,
+    /// Version of the configuration that it was served by.
+    pub config_version: u64,
+    /// Which worker served it.
+    pub worker: usize,
+}

@@ -1,0 +1,170 @@
+//! The text that Prometheus reads.
+
+use super::exposition::Exposition;
+use super::{Phase, ProcessView, ReloadResult, series};
+use crate::error::ErrorKind;
+use crate::observe::WorkerCounters;
+use crate::observe::series::blocks::CLASSES;
+
+impl ProcessView {
+    /// The text format of Prometheus, version 0.0.4.
+    pub fn prometheus(&self) -> String {
+        // Most of a large scrape are the histograms of routes: about 1,500 bytes each.
+        let mut text = Exposition::with_capacity(16 * 1024 + 1536 * self.series.routes.len());
+        self.write_process(&mut text);
+        self.write_config(&mut text);
+        self.write_workers(&mut text);
+        series::write(&self.series, &mut text);
+        text.into_text()
+    }
+
+    fn write_process(&self, text: &mut Exposition) {
+        text.family("ringway_build_info", "gauge", "The running build.");
+        text.sample("ringway_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1);
+        text.family("ringway_ready", "gauge", "Whether /v1/ready says yes.");
+        text.sample("ringway_ready", &[], u64::from(self.phase == Phase::Ready));
+        text.family("ringway_workers", "gauge", "Workers.");
+        text.sample("ringway_workers", &[], self.workers.len());
+        self.write_logs(text);
+        text.family("process_resident_memory_bytes", "gauge", "Resident memory.");
+        text.sample("process_resident_memory_bytes", &[], self.resident_bytes);
+        text.family("process_cpu_seconds_total", "counter", "User and system time.");
+        text.sample("process_cpu_seconds_total", &[], self.cpu_s);
+        text.family("process_open_fds", "gauge", "Open descriptors.");
+        text.sample("process_open_fds", &[], self.open_descriptors);
+        text.family("process_max_fds", "gauge", "Descriptors that may be opened.");
+        text.sample("process_max_fds", &[], self.descriptors_max);
+        text.family("process_start_time_seconds", "gauge", "When the process started.");
+        text.sample("process_start_time_seconds", &[], self.started_at_s);
+    }
+
+    fn write_config(&self, text: &mut Exposition) {
+        text.family("ringway_config_version", "gauge", "Configuration in force.");
+        text.sample("ringway_config_version", &[], self.config_version);
+        let applied = "ringway_config_applied_timestamp_seconds";
+        text.family(applied, "gauge", "When it took force.");
+        text.sample(applied, &[], self.config_applied_at_s);
+        let success = "ringway_config_last_reload_success";
+        text.family(success, "gauge", "Whether the last change was taken.");
+        text.sample(success, &[], u64::from(self.last_reload_success));
+        let alive = "ringway_config_snapshots_alive";
+        text.family(alive, "gauge", "Compiled configurations still held.");
+        text.sample(alive, &[], self.snapshots_alive);
+        text.family("ringway_config_reloads_total", "counter", "Changes by result.");
+        for (result, count) in ReloadResult::ALL.iter().zip(self.reloads) {
+            text.sample("ringway_config_reloads_total", &[("result", result.name())], count);
+        }
+    }
+
+    fn write_workers(&self, text: &mut Exposition) {
+        text.family("ringway_driver_info", "gauge", "The driver of each worker, and why.");
+        for (index, worker) in self.workers.iter().enumerate() {
+            let index = index.to_string();
+            let labels = [
+                ("worker", &*index),
+                ("driver", &*worker.driver),
+                ("flags", &*worker.flags),
+                ("reason", &*worker.reason),
+            ];
+            text.sample("ringway_driver_info", &labels, 1);
+        }
+        self.write_worker_requests(text);
+        text.family("ringway_errors_total", "counter", "Errors by code, see docs/errors.md.");
+        for (kind, count) in ErrorKind::ALL.iter().zip(self.errors()) {
+            text.sample("ringway_errors_total", &[("code", kind.code())], count);
+        }
+        for row in ROWS {
+            let kind = match row.kind {
+                Kind::Counter | Kind::CounterByWorker => "counter",
+                Kind::Gauge | Kind::GaugeByWorker => "gauge",
+            };
+            text.family(row.name, kind, row.help);
+            let values = self.workers.iter().map(|worker| (row.value)(&worker.counters));
+            if matches!(row.kind, Kind::GaugeByWorker | Kind::CounterByWorker) {
+                for (index, value) in values.enumerate() {
+                    text.sample(row.name, &[("worker", &index.to_string())], value);
+                }
+            } else {
+                text.sample(row.name, &[], values.sum::<u64>());
+            }
+        }
+    }
+
+    fn write_worker_requests(&self, text: &mut Exposition) {
+        let name = "ringway_worker_requests_total";
+        text.family(name, "counter", "Answers by worker and class.");
+        for (index, worker) in self.workers.iter().enumerate() {
+            let index = index.to_string();
+            for (class, count) in CLASSES.iter().zip(&worker.counters.answers) {
+                text.sample(name, &[("worker", &index), ("code_class", class)], count.get());
+            }
+        }
+    }
+
+    fn write_logs(&self, text: &mut Exposition) {
+        text.family("ringway_log_dropped_total", "counter", "Log lines dropped.");
+        text.sample("ringway_log_dropped_total", &[], self.log_lines_dropped);
+        let (records, dropped) =
+            ("ringway_access_log_records_total", "ringway_access_log_dropped_total");
+        text.family(records, "counter", "Records that the access log took.");
+        text.sample(records, &[], self.access_log_records);
+        text.family(dropped, "counter", "Records that the access log dropped.");
+        text.sample(dropped, &[], self.access_log_dropped);
+    }
+}
+
+/// A metric of the workers.
+struct Row {
+    name: &'static str,
+    kind: Kind,
+    help: &'static str,
+    value: fn(&WorkerCounters) -> u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Counter,
+    Gauge,
+    /// Shown worker by worker, because a sum would hide what it is for.
+    GaugeByWorker,
+    /// The same; routes have the sum.
+    CounterByWorker,
+}
+
+macro_rules! table {
+    ($($field:ident $name:literal $kind:ident $help:literal;)*) => {
+        const ROWS: &[Row] = &[$(Row {
+            name: concat!("ringway_", $name),
+            kind: Kind::$kind,
+            help: $help,
+            value: |counters| counters.$field.get(),
+        },)*];
+
+        // A counter without a row does not compile. `answers` and `errors` have families of their
+        // own: ringway_worker_requests_total and ringway_errors_total.
+        const _: fn(&WorkerCounters) = |counters| {
+            let WorkerCounters { answers: _, errors: _, $($field: _,)* } = counters;
+        };
+    };
+}
+
+// Field of WorkerCounters, name of the metric, kind, help.
+table! {
+    accepted "connections_accepted_total" Counter "Client connections taken.";
+    connections "connections" GaugeByWorker "Client connections open.";
+    refused_at_cap "connections_refused_total" Counter "Client connections closed at a cap.";
+    descriptors_exhausted "descriptors_exhausted_total" Counter "Times that descriptors ran out.";
+    in_flight "requests_in_flight" GaugeByWorker "Requests being served.";
+    pool_hits "pool_hits_total" Counter "Upstream connections taken from the pool.";
+    pool_misses "pool_misses_total" Counter "Upstream connections made: the pool had none.";
+    pool_stale "pool_stale_total" Counter "Pooled connections that turned out to be closed.";
+    pool_idle "pool_idle_connections" Gauge "Idle upstream connections in the pools.";
+    upstream_connections "upstream_connections" Gauge "Upstream connections open, pools included.";
+    retries "retries_total" Counter "Requests sent a second time.";
+    tunnels "tunnels" Gauge "Tunnels open.";
+    request_body_bytes "worker_request_body_bytes_total" CounterByWorker "Body bytes from clients.";
+    response_body_bytes "worker_response_body_bytes_total" CounterByWorker "Body bytes to clients.";
+    panics "panics_total" Counter "Panics caught.";
+    client_aborts "client_aborts_total" Counter "Exchanges whose client had gone away.";
+    snapshot_version "worker_config_version" GaugeByWorker "Configuration in force on a worker.";
+}

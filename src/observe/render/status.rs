@@ -1,0 +1,181 @@
+//! The JSON of `/v1/status` and `/v1/ready`.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use super::{Phase, ProcessView, ReloadResult, WorkerView};
+use crate::error::ErrorKind;
+use crate::limits::{STATUS_ROUTES_MAX, STATUS_SERIES_MAX};
+use crate::observe::WorkerCounters;
+use crate::observe::series::blocks::CLASSES;
+use crate::observe::series::view::{
+    AnswersView, DECISIONS, Entry, FilterView, ListenerView, RouteView, SeriesView, VERDICTS, total,
+};
+
+impl ProcessView {
+    /// The answer of `/v1/status`.
+    pub fn status(&self) -> Value {
+        let sum = |of: fn(&WorkerCounters) -> u64| -> u64 {
+            self.workers.iter().map(|worker| of(&worker.counters)).sum()
+        };
+        let errors: Map<String, Value> = (ErrorKind::ALL.iter().zip(self.errors()))
+            .filter(|(_, count)| *count > 0)
+            .map(|(kind, count)| (kind.code().to_owned(), count.into()))
+            .collect();
+        let reloads: Map<String, Value> = (ReloadResult::ALL.iter().zip(self.reloads))
+            .map(|(result, count)| (result.name().to_owned(), count.into()))
+            .collect();
+        let listeners: Vec<_> = (self.listeners.iter())
+            .map(|(name, address)| self.listener_status(name, address))
+            .collect();
+        json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "pid": self.pid,
+            "state": self.phase.name(),
+            "uptime_s": rounded(self.uptime_s),
+            "config": {
+                "version": self.config_version,
+                "source": self.config_source,
+                "last_reload_success": self.last_reload_success,
+                "reloads": reloads,
+            },
+            "admin": self.admin,
+            "listeners": listeners,
+            "workers": self.workers.iter().enumerate().map(worker_status).collect::<Vec<_>>(),
+            "connections": sum(|counters| counters.connections.get()),
+            "connections_accepted": sum(|counters| counters.accepted.get()),
+            "connections_refused": sum(|counters| counters.refused_at_cap.get()),
+            "in_flight": sum(|counters| counters.in_flight.get()),
+            "tunnels": sum(|counters| counters.tunnels.get()),
+            "requests": by_class(&self.answers()),
+            "errors": errors,
+            "routes": routes(&self.series.routes),
+            "routes_hit": self.series.routes.len(),
+            "upstreams": upstreams(&self.series),
+            "filters": filters(&self.series.filters),
+            "series": { "made": self.series.made, "dropped": self.series.dropped },
+            "access_log": {
+                "records": self.access_log_records,
+                "dropped": self.access_log_dropped,
+            },
+            "pool": {
+                "hits": sum(|counters| counters.pool_hits.get()),
+                "misses": sum(|counters| counters.pool_misses.get()),
+                "stale": sum(|counters| counters.pool_stale.get()),
+                "idle": sum(|counters| counters.pool_idle.get()),
+                "connections": sum(|counters| counters.upstream_connections.get()),
+            },
+            "retries": sum(|counters| counters.retries.get()),
+            "client_aborts": sum(|counters| counters.client_aborts.get()),
+            "panics": sum(|counters| counters.panics.get()),
+            "resident_bytes": self.resident_bytes,
+            "open_descriptors": self.open_descriptors,
+        })
+    }
+
+    fn listener_status(&self, name: &str, address: &str) -> Value {
+        let numbers = self.series.listeners.iter().find(|it| &*it.name == name);
+        let of = |what: fn(&ListenerView) -> u64| numbers.map(|it| what(&it.numbers));
+        json!({
+            "name": name,
+            "address": address,
+            "connections": of(|it| it.open),
+            "connections_accepted": of(|it| it.accepted),
+        })
+    }
+
+    /// The answer of `/v1/ready`; 503 unless it says true.
+    pub fn ready(&self) -> Value {
+        match self.phase {
+            Phase::Ready => json!({ "ready": true }),
+            phase => json!({ "ready": false, "reasons": [phase.name()] }),
+        }
+    }
+}
+
+fn worker_status((index, worker): (usize, &WorkerView)) -> Value {
+    json!({
+        "worker": index,
+        "cpu": worker.cpu,
+        "driver": worker.driver,
+        "driver_flags": worker.flags,
+        "driver_reason": worker.reason,
+        "config_version": worker.counters.snapshot_version.get(),
+        "connections": worker.counters.connections.get(),
+        "connections_max": worker.connections_max,
+        "connections_accepted": worker.counters.accepted.get(),
+        "in_flight": worker.counters.in_flight.get(),
+    })
+}
+
+/// The busiest routes, busiest first.
+fn routes(routes: &[Entry<RouteView>]) -> Vec<Value> {
+    let mut busy: Vec<_> = routes.iter().map(|it| (total(&it.numbers.answers), it)).collect();
+    busy.retain(|(count, _)| *count > 0);
+    busy.sort_by_key(|(count, _)| Reverse(*count));
+    let shown = busy.iter().take(STATUS_ROUTES_MAX);
+    let shown = shown.map(|(count, route)| {
+        let numbers = &route.numbers;
+        json!({
+            "route": &*route.name,
+            "requests": count,
+            "requests_by_class": by_class(&numbers.answers),
+            "duration_mean_ms": numbers.duration.mean_ms().map(rounded),
+            "request_body_bytes": numbers.request_body_bytes,
+            "response_body_bytes": numbers.response_body_bytes,
+        })
+    });
+    shown.collect()
+}
+
+/// The upstreams with their endpoints, as configured.
+fn upstreams(series: &SeriesView) -> Vec<Value> {
+    let mut endpoints: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
+    for endpoint in series.endpoints.iter().take(STATUS_SERIES_MAX) {
+        let numbers = &endpoint.numbers;
+        let of = endpoints.entry(endpoint.upstream.as_deref().unwrap_or_default()).or_default();
+        of.push(json!({
+            "address": &*endpoint.name,
+            "requests": total(&numbers.answers),
+            "requests_by_class": by_class(&numbers.answers),
+            "in_flight": numbers.in_flight,
+            "connect_failures": numbers.connect_failures,
+            "retries": numbers.retries,
+        }));
+    }
+    let shown = series.upstreams.iter().take(STATUS_SERIES_MAX);
+    let shown = shown.map(|upstream| {
+        let numbers = &upstream.numbers;
+        json!({
+            "name": &*upstream.name,
+            "requests": total(&numbers.answers),
+            "requests_by_class": by_class(&numbers.answers),
+            "in_flight": numbers.in_flight,
+            "head_mean_ms": numbers.duration.mean_ms().map(rounded),
+            "endpoints": endpoints.remove(&*upstream.name).unwrap_or_default(),
+        })
+    });
+    shown.collect()
+}
+
+fn filters(filters: &[Entry<FilterView>]) -> Vec<Value> {
+    let shown = filters.iter().take(STATUS_SERIES_MAX).map(|filter| {
+        let numbers = VERDICTS.iter().zip(filter.numbers.verdicts);
+        let numbers = numbers.chain(DECISIONS.iter().zip(filter.numbers.decisions));
+        let numbers = numbers.map(|(what, count)| ((*what).to_owned(), count.into()));
+        let name = ("name".to_owned(), Value::from(&*filter.name));
+        Value::Object([name].into_iter().chain(numbers).collect())
+    });
+    shown.collect()
+}
+
+fn by_class(answers: &AnswersView) -> Map<String, Value> {
+    CLASSES.iter().zip(answers).map(|(class, n)| ((*class).to_owned(), (*n).into())).collect()
+}
+
+/// To a thousandth, so that nobody reads more into a number than it holds.
+fn rounded(value: f64) -> f64 {
+    (value * 1000.0).round() / 1000.0
+}
