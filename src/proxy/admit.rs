@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::exchange::Terms;
 use super::forward::Place;
 use super::{Downstream, Exchange};
-use crate::context::{ClientFacts, RequestContext, RequestId, SentPath};
+use crate::context::{ClientFacts, RequestContext, RequestId};
 use crate::error::ErrorKind;
 use crate::http::forwarding::origin_of;
 use crate::http::{BodyFraming, Forwarding, Known, RequestHead, Version};
