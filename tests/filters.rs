@@ -46,7 +46,7 @@ fn every_example_is_taken_without_a_warning() {
 
 /// The keys that a kind's decoder asks for over its own example.
 fn asked(kind: &Kind) -> BTreeSet<String> {
-    let mut decoder = Decoder::default();
+    let mut decoder = Decoder::recording();
     let tree = Node::parse_toml(kind.example, &mut decoder.found).expect("TOML");
     let inner = |node: &Node| match &node.value {
         Value::Table(entries) => entries[0].value.clone(),
@@ -206,6 +206,11 @@ fn what_is_wrong_with_a_filter_is_said() {
     ] {
         assert!(said(filter).contains(part), "{filter}:\n{}", said(filter));
     }
+    let text = whole("[filter.x]\nkind = \"ip_list\"\ndeny = [\"::1\"]\n");
+    let text = text.replace("[\"x\"]", "[\"x\", \"x\"]");
+    let (_, warnings) = compile(&text, &mut Ids::default(), 1).expect("taken");
+    let source = Sources::new(Source::toml("x.toml", &text));
+    assert!(warnings.render(&source, false).contains("`x` stands twice on one route"));
     let when = "when = [{ method = \"POST\" }, { header = \"x-a\", present = true, not = true }]";
     assert_eq!(said(&format!("kind = \"headers\"\nset = {{ a = \"b\" }}\n{when}")), "");
 }
