@@ -259,11 +259,7 @@ fn broken_upstreams_and_routes() -> Vec<Broken> {
             (3, 1),
             &["`path` and `prefix` exclude each other"],
         ),
-        (
-            route("id = \"r\"\nupstream = \"u\""),
-            (1, 1),
-            &["key `path`, `prefix` or `regex` is missing"],
-        ),
+        (route("id = \"r\"\nupstream = \"u\""), (1, 1), &["key `path`, `prefix` or `regex`"]),
         (route("path = \"/\"\nupstream = \"u\""), (1, 1), &["key `id` is missing"]),
         (
             route("id = \"r\"\npath = \"/\"\nupstream = \"u\"\npath_policy = { nul = \"no\" }"),

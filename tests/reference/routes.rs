@@ -37,10 +37,9 @@ type Rank = (usize, usize, Vec<u8>, u32, usize);
 pub fn find(routes: &[Route], request: &Request) -> Option<usize> {
     let mut fitting: Vec<(Rank, usize)> = Vec::new();
     for (index, route) in routes.iter().enumerate() {
-        let Some(way) = way(routes, route, &request.path) else { continue };
-        for host in host_ranks(route, request.host.as_deref()) {
-            let rank = (host, way.0, way.1.clone(), route.priority, index);
-            fitting.push((rank, index));
+        for (rank, host) in hosts(route, request.host.as_deref()) {
+            let Some((kind, steps)) = way(routes, route, host, &request.path) else { continue };
+            fitting.push(((rank, kind, steps, route.priority, index), index));
         }
     }
     fitting.sort();
@@ -81,11 +80,12 @@ fn shape(route: &Route) -> (u8, String) {
     }
 }
 
-/// Exact before wildcard, longer wildcard before shorter, any last.
-fn host_ranks(route: &Route, host: Option<&str>) -> Vec<usize> {
+/// The hosts of a route that take a request, with their ranks: exact before wildcard, longer wildcard
+/// before shorter, any last.
+fn hosts<'r>(route: &'r Route, host: Option<&str>) -> Vec<(usize, Option<&'r String>)> {
     const ANY: usize = 1_000;
     if route.hosts.is_empty() {
-        return vec![ANY];
+        return vec![(ANY, None)];
     }
     let Some(host) = host else { return Vec::new() };
     let host = host.to_lowercase();
@@ -95,11 +95,16 @@ fn host_ranks(route: &Route, host: Option<&str>) -> Vec<usize> {
         None => (wanted == name).then_some(0),
         Some(end) => (name.ends_with(end) && name.len() > end.len()).then(|| ANY - end.len()),
     };
-    route.hosts.iter().filter_map(rank).collect()
+    route.hosts.iter().filter_map(|wanted| Some((rank(wanted)?, Some(wanted)))).collect()
 }
 
-/// How a path takes a route: exact, by segments or by expression, and how near.
-fn way(routes: &[Route], route: &Route, path: &str) -> Option<(usize, Vec<u8>)> {
+/// How a path takes a route of this host: exact, by segments or by expression, and how near.
+fn way(
+    routes: &[Route],
+    route: &Route,
+    host: Option<&String>,
+    path: &str,
+) -> Option<(usize, Vec<u8>)> {
     let segments: Vec<&str> = path[1..].split('/').collect();
     match route.kind {
         Kind::Path if !route.path.contains('{') => (route.path == path).then(|| (0, Vec::new())),
@@ -114,9 +119,8 @@ fn way(routes: &[Route], route: &Route, path: &str) -> Option<(usize, Vec<u8>)> 
         }
         Kind::Regex => {
             let first = routes.iter().position(|other| {
-                let shared = other.hosts.is_empty() && route.hosts.is_empty()
-                    || other.hosts.iter().any(|host| route.hosts.contains(host));
-                shared && other.kind == Kind::Regex && other.path == route.path
+                let here = host.map_or(other.hosts.is_empty(), |host| other.hosts.contains(host));
+                here && other.kind == Kind::Regex && other.path == route.path
             });
             let place = first.expect("at least itself");
             by_expression(&route.path, path).then(|| (2, place.to_be_bytes().to_vec()))
