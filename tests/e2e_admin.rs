@@ -192,10 +192,8 @@ fn status_and_metrics_tell_of_the_last_reload() {
     assert_eq!(["applied", "rejected", "needs_restart"].map(of), [1.0, 1.0, 1.0]);
 }
 
-/// The file, the running process and the admin API say the same; the process what is in force.
-#[test]
-fn a_request_is_explained_by_the_process() {
-    let origin = Origin::start();
+/// A route with filters of three phases, one of which has conditions, and a zone.
+fn with_filters(origin: &Origin) -> Settings {
     let filters = "[filter.first]\nkind = \"headers\"\nset = { x-a = \"1\" }\n\
                    when = [{ header = \"x-beta\", equals = \"yes\" }]\n\
                    [filter.nets]\nkind = \"ip_list\"\nallow = [\"127.0.0.0/8\"]\n\
@@ -207,10 +205,16 @@ fn a_request_is_explained_by_the_process() {
         endpoint("127.0.0.1:9", 1),
     ];
     let routes = route("all", "prefix = \"/app/\"", "main", more) + filters;
-    let settings = Settings::new(DRIVER, &origin.address)
+    Settings::new(DRIVER, &origin.address)
         .upstreams(upstream("main", &endpoints, ""))
-        .routes(routes);
-    let proxy = Proxy::start(settings);
+        .routes(routes)
+}
+
+/// The file, the running process and the admin API say the same; the process what is in force.
+#[test]
+fn a_request_is_explained_by_the_process() {
+    let origin = Origin::start();
+    let proxy = Proxy::start(with_filters(&origin));
     let (admin, file) =
         (proxy.admin.to_string(), proxy.directory().join("ringway.toml").display().to_string());
     let question = ["explain", "POST", "http://a.test/app/b%20c?d=e&f", "-H", "X-Beta: no & never"];
