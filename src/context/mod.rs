@@ -50,6 +50,10 @@ pub struct RequestFacts {
     pub idempotent: bool,
     /// The protocols it offers to switch to, of those that are passed on.
     pub upgrade: Option<Vec<u8>>,
+    /// Referer as it came, where a log wants it.
+    pub referer: Span,
+    /// User-Agent as it came, where a log wants it.
+    pub user_agent: Span,
 }
 
 impl Default for RequestFacts {
@@ -60,6 +64,8 @@ impl Default for RequestFacts {
             is_head: false,
             idempotent: false,
             upgrade: None,
+            referer: Span::default(),
+            user_agent: Span::default(),
         }
     }
 }

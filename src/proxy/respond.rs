@@ -36,34 +36,22 @@ pub(super) async fn answer(exchange: &mut Exchange, place: &Place<'_>, ended: En
     }
 }
 
+/// What is left of a request whose serving panicked: its record. Nobody knows what has been sent.
+pub(super) fn panicked(exchange: &mut Exchange, place: &Place<'_>) -> Next {
+    place.core.counters.panics.increment();
+    tracing::error!("a panic ended a request and its connection; the others go on");
+    exchange.answer.error = Some(ErrorKind::Panicked);
+    Next::Reset
+}
+
 /// After a malformed message nobody knows where the next begins, and an upload that was not read to
 /// its end stands in the way of the next request.
 fn ends_connection(exchange: &Exchange, place: &Place<'_>, error: Option<ErrorKind>) -> bool {
-    let understood = error.is_none_or(|kind| {
-        matches!(
-            kind,
-            ErrorKind::RouteMissing
-                | ErrorKind::AddressDenied
-                | ErrorKind::RateLimited
-                | ErrorKind::FilterFailed
-                | ErrorKind::FilterTimeout
-                | ErrorKind::ConnectRefused
-                | ErrorKind::ConnectFailed
-                | ErrorKind::ConnectTimeout
-                | ErrorKind::UpstreamClosed
-                | ErrorKind::ResponseIncomplete
-                | ErrorKind::ResponseMalformed
-                | ErrorKind::ResponseHeadTooLarge
-                | ErrorKind::UpgradeUnexpected
-                | ErrorKind::ResponseTimeout
-                | ErrorKind::UpstreamWriteTimeout
-                | ErrorKind::NoEndpoint
-                | ErrorKind::AtCapacity
-        )
-    });
+    let understood = error.is_none_or(ErrorKind::keeps_connection);
     let facts = &exchange.context.facts;
     let upload = &exchange.upload;
-    let taken = facts.framing == BodyFraming::None || (upload.looked_at && upload.whole);
+    let bodiless = matches!(facts.framing, BodyFraming::None | BodyFraming::Length(0));
+    let taken = bodiless || (upload.looked_at && upload.whole);
     !understood || !facts.keep_alive || !taken || place.down.ends(place.core)
 }
 
