@@ -209,7 +209,7 @@ fn broken_sections() -> Vec<Broken> {
     ]
 }
 
-fn broken_upstreams_and_routes() -> Vec<Broken> {
+fn broken_upstreams() -> Vec<Broken> {
     vec![
         (upstream("[]", ""), (2, 13), &["items, 0, is out of bounds", "1 to 4096"]),
         (upstream("[\"a:1\"]", ""), (2, 14), &["expected a table", "write { address"]),
@@ -244,6 +244,11 @@ fn broken_upstreams_and_routes() -> Vec<Broken> {
             (3, 1),
             &["unknown key `health`", "known keys: balance"],
         ),
+    ]
+}
+
+fn broken_routes() -> Vec<Broken> {
+    vec![
         (
             route("id = \"r\"\nprefix = \"/\"\nupstream = \"uu\""),
             (4, 12),
@@ -279,11 +284,13 @@ fn broken_upstreams_and_routes() -> Vec<Broken> {
     ]
 }
 
+fn broken() -> impl Iterator<Item = Broken> {
+    broken_sections().into_iter().chain(broken_upstreams()).chain(broken_routes())
+}
+
 #[test]
 fn what_is_wrong_is_said_with_its_place_and_a_remedy() {
-    for (text, (line, column), parts) in
-        broken_sections().into_iter().chain(broken_upstreams_and_routes())
-    {
+    for (text, (line, column), parts) in broken() {
         let errors = compile(&text, &mut Ids::default(), 1).expect_err(&text);
         let message = render(&errors, &text);
         let place = format!("--> x.toml:{line}:{column}\n");
@@ -295,7 +302,7 @@ fn what_is_wrong_is_said_with_its_place_and_a_remedy() {
 
 #[test]
 fn a_broken_file_is_said_to_be_broken_once() {
-    for (text, _, parts) in broken_sections().into_iter().chain(broken_upstreams_and_routes()) {
+    for (text, _, parts) in broken() {
         let errors = compile(&text, &mut Ids::default(), 1).expect_err(&text);
         // A key of the wrong type for a whole section leaves the section missing too.
         let whole = errors.iter().filter(|error| error.span.is_none()).count();

@@ -1,59 +1,150 @@
 //! The pages that describe the configuration say what the code does: keys, bounds, examples, errors.
+//! `UPDATE_EXPECTED=1` rewrites what is generated in docs/configuration.md.
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::path::Path;
 
-use ringway::config::Config;
 use ringway::config::decode::Decoder;
 use ringway::config::reference::SECTIONS;
-use ringway::config::tree::Node;
+use ringway::config::tree::{Entry, Node, Value};
+use ringway::filter::KINDS;
 use ringway::limits;
-use ringway::snapshot::{Ids, load_text};
+use ringway::snapshot::{Ids, compile_tree, load_text};
 
 const FULL: &str = include_str!("../configs/full.toml");
 const REFERENCE: &str = include_str!("../docs/configuration.md");
+const PAGE: &str = "docs/configuration.md";
 
-/// Every key that is asked for while the full file is read.
-fn keys() -> BTreeSet<String> {
+/// The twelve kinds of broken configuration that the page shows, with their files in tests/broken.
+const BROKEN: &[(&str, &str)] = &[
+    ("An unknown key", "unknown-key"),
+    ("An unknown reference", "unknown-reference"),
+    ("Syntax", "syntax"),
+    ("A duplicate", "duplicate"),
+    ("A bad duration", "bad-duration"),
+    ("A bad address", "bad-address"),
+    ("Weights of zero", "zero-weights"),
+    ("A bad pattern", "bad-pattern"),
+    ("A bad network", "bad-network"),
+    ("Several at once", "several-at-once"),
+    ("A route without a path", "route-without-a-path"),
+    ("A missing file", "missing-include"),
+];
+
+/// Every key that is asked for while `text` is compiled: section and name, joined by a dot.
+fn asked(text: &str) -> BTreeSet<String> {
     let mut decoder = Decoder::recording();
-    let tree = Node::parse_toml(FULL, &mut decoder.found).expect("full.toml is valid");
-    Config::decode(&tree, &mut decoder);
-    let full = |(section, key): &(&str, &str)| match *section {
-        "" => (*key).to_owned(),
-        section => format!("{section}.{key}"),
-    };
-    decoder.keys.iter().map(full).collect()
+    let tree = Node::parse_toml(text, &mut decoder.found).expect("valid TOML");
+    let compiled = compile_tree(&tree, true, &mut decoder, &mut Ids::default(), 1);
+    assert!(compiled.is_ok(), "{compiled:?}");
+    decoder.keys.iter().map(|(section, key)| joined(section, key)).collect()
 }
 
-/// The tables of the page are those of `config::reference`; with UPDATE_EXPECTED=1 they are written.
-#[test]
-fn the_page_has_the_tables_of_the_reference() {
+fn joined(section: &str, key: &str) -> String {
+    if section.is_empty() { key.to_owned() } else { format!("{section}.{key}") }
+}
+
+/// Every key that is written in `node`, under the names of the reference.
+fn written(node: &Node, section: &str, keys: &mut BTreeSet<String>) {
+    match &node.value {
+        Value::Array(items) => items.iter().for_each(|item| written(item, section, keys)),
+        Value::Table(entries) => {
+            let filter = ["filter.NAME", "route.filters"].contains(&section);
+            let own = kind(entries).filter(|_| filter).map(|kind| format!("filter.{kind}"));
+            let section = own.as_deref().unwrap_or(section);
+            for entry in entries {
+                if ["listener", "upstream", "filter"].contains(&section) {
+                    written(&entry.value, &format!("{section}.NAME"), keys);
+                    continue;
+                }
+                let key = joined(section, &entry.key);
+                if !FIELDS.contains(&&*entry.key) || !section.starts_with("filter.headers") {
+                    let below = if &*entry.key == "when" { "when" } else { &key };
+                    written(&entry.value, below, keys);
+                }
+                keys.insert(key);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Tables of `filter.headers` whose keys are names of fields.
+const FIELDS: &[&str] = &["set", "add"];
+
+fn kind(entries: &[Entry]) -> Option<&str> {
+    let entry = entries.iter().find(|entry| &*entry.key == "kind")?;
+    if let Value::String(kind) = &entry.value.value { Some(kind) } else { None }
+}
+
+/// The page with what is generated written anew.
+fn page() -> String {
     let mut page = REFERENCE.to_owned();
     for section in SECTIONS {
-        let begin = format!("<!-- keys of {} -->\n", section.name);
-        let start = page.find(&begin).unwrap_or_else(|| panic!("{begin} stands in the page"));
-        let start = start + begin.len();
-        let length = page[start..].find("<!-- end -->").expect("a table has an end");
-        page.replace_range(start..start + length, &section.table());
+        let name = if section.name.is_empty() { "a file" } else { section.name };
+        replace(&mut page, &format!("<!-- keys of {name} -->\n"), &section.table());
     }
+    let broken = BROKEN.iter().map(|(title, file)| {
+        let said = fs::read_to_string(format!("tests/broken/{file}.txt")).expect(file);
+        format!("### {title}\n\n```text\n{}\n```\n", said.trim_end())
+    });
+    let broken = broken.collect::<Vec<_>>().join("\n");
+    replace(&mut page, "<!-- broken files -->\n", &broken);
+    page
+}
+
+/// Puts `text` between `begin` and the next end.
+fn replace(page: &mut String, begin: &str, text: &str) {
+    let start = page.find(begin).unwrap_or_else(|| panic!("{begin} stands in the page"));
+    let start = start + begin.len();
+    let length = page[start..].find("<!-- end -->").expect("an end");
+    page.replace_range(start..start + length, text);
+}
+
+#[test]
+fn what_is_generated_in_the_page_is_what_the_code_says() {
+    let page = page();
     if std::env::var_os("UPDATE_EXPECTED").is_some() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/configuration.md");
-        std::fs::write(path, page).expect("written");
+        fs::write(Path::new(env!("CARGO_MANIFEST_DIR")).join(PAGE), page).expect("written");
     } else {
         assert!(page == REFERENCE, "run UPDATE_EXPECTED=1 cargo test --test reference_page");
     }
 }
 
+/// The keys of the kinds themselves stand in docs/filters.md, from the same list as here.
 #[test]
 fn the_reference_has_every_key_and_no_other() {
-    let described: BTreeSet<String> = SECTIONS
+    let mut described: BTreeSet<String> = SECTIONS
         .iter()
-        .flat_map(|section| section.keys.iter().map(|key| format!("{}.{}", section.name, key.name)))
+        .flat_map(|section| section.keys.iter().map(|key| joined(section.name, key.name)))
         .collect();
-    let asked: BTreeSet<String> = keys().into_iter().filter(|key| key.contains('.')).collect();
-    let asked: BTreeSet<String> =
-        asked.into_iter().filter(|key| !key.starts_with("filter.")).collect();
+    let sections = SECTIONS.iter().filter_map(|section| section.name.split('.').next());
+    described.extend(sections.filter(|name| !["", "when"].contains(name)).map(str::to_owned));
+    for kind in KINDS.iter().filter(|kind| FULL.contains(&format!("\"{}\"", kind.name))) {
+        described.extend(kind.keys.iter().map(|key| joined(key.section, key.name)));
+        for key in ["kind", "when"] {
+            described.insert(format!("filter.{}.{key}", kind.name));
+        }
+        // Those of kinds that wait are asked for where there is one.
+        assert!(!kind.waits, "the full file has one: take its `on_error` and `timeout` in here");
+    }
+    let mut asked = asked(FULL);
+    for key in ["kind", "when", "on_error", "timeout"] {
+        asked.insert(format!("filter.NAME.{key}"));
+    }
     assert_eq!(described, asked);
+}
+
+/// A kind that waits is part of builds with fail points only.
+#[cfg(feature = "failpoint")]
+#[test]
+fn a_filter_that_waits_has_its_keys() {
+    let filter = "[filter.slow]\nkind = \"test_wait\"\non_error = \"skip\"\n";
+    let asked = asked(&format!("{FULL}\n{filter}"));
+    for key in ["kind", "when", "on_error", "timeout"] {
+        assert!(asked.contains(&format!("filter.test_wait.{key}")), "{key}");
+    }
 }
 
 #[test]
@@ -89,7 +180,21 @@ fn the_reference_has_the_bounds_and_defaults_of_the_code() {
         ("upstream.NAME.timeouts.body", seconds(limits::UPSTREAM_BODY_TIMEOUT_MS)),
         ("upstream.NAME.timeouts.idle", seconds(limits::UPSTREAM_IDLE_TIMEOUT_MS)),
         ("route.id", format!("1 to {} ", limits::ROUTE_ID_BYTES_MAX)),
+        ("include", format!("{} files, ", limits::CONFIG_FILES_MAX)),
+        ("include", format!(" {} deep", limits::INCLUDE_DEPTH_MAX)),
         ("route.skip_segments", format!("0 to {} ", limits::SKIP_SEGMENTS_MAX)),
+        ("route.hosts", format!("1 to {} ", limits::ROUTE_HOSTS_MAX)),
+        ("route.priority", format!("| `{}` | 0 to ", limits::PRIORITY_DEFAULT)),
+        ("route.priority", format!("0 to {} ", limits::PRIORITY_MAX)),
+        ("route.when", format!("1 to {} ", limits::CONDITIONS_MAX)),
+        ("route.targets", format!("1 to {} ", limits::TARGETS_MAX)),
+        ("route.filters", format!("at most {} ", limits::FILTERS_PER_ROUTE_MAX)),
+        ("route.respond.body", format!("{} KiB", limits::RESPOND_BODY_BYTES_MAX >> 10)),
+        ("when.method", format!("1 to {} ", limits::CONDITIONS_MAX)),
+        ("when.client", format!("1 to {} ", limits::CONDITION_VALUES_MAX)),
+        ("when.in", format!("1 to {} ", limits::CONDITION_VALUES_MAX)),
+        ("when.slots", format!("0 to {} ", limits::SLOTS)),
+        ("filter.NAME.timeout", seconds(limits::FILTER_TIMEOUT_MS)),
     ] {
         assert!(row(key).contains(&part), "{part:?} in {}", row(key));
     }
@@ -97,11 +202,19 @@ fn the_reference_has_the_bounds_and_defaults_of_the_code() {
 
 #[test]
 fn the_full_file_has_every_key() {
-    for key in keys().iter().filter_map(|key| key.rsplit('.').next()) {
-        let assigned = [format!("{key} ="), format!("[{key}"), format!(".{key}]")];
-        let commented = key == "socket" && FULL.contains("or socket = ");
-        assert!(commented || assigned.iter().any(|text| FULL.contains(text)), "{key}");
+    let mut found = Default::default();
+    let tree = Node::parse_toml(FULL, &mut found).expect("valid TOML");
+    let mut keys = BTreeSet::new();
+    written(&tree, "", &mut keys);
+    for (key, comment) in [("include", "# include = ["), ("admin.socket", "or socket = ")] {
+        assert!(FULL.contains(comment), "{key} in a comment");
+        keys.insert(key.to_owned());
     }
+    // On what a route brings along, and on two kinds, it is the same as on the one that has it.
+    let common = |key: &str| key.starts_with("filter.") && key.ends_with(".when");
+    let asked: BTreeSet<String> = asked(FULL).into_iter().filter(|key| !common(key)).collect();
+    keys.retain(|key| !common(key));
+    assert_eq!(keys, asked);
 }
 
 #[test]

@@ -6,7 +6,7 @@
 /// A table of the configuration.
 #[derive(Debug)]
 pub struct Section {
-    /// Its name, as `Fields::of` has it.
+    /// Its name, as `Fields::of` has it; empty is the top of a file.
     pub name: &'static str,
     /// Its keys, those of the tables in it included.
     pub keys: &'static [Key],
@@ -28,15 +28,18 @@ pub struct Key {
 }
 
 impl Section {
-    /// The rows of the reference.
+    /// The rows of the reference, below their heading.
     pub fn table(&self) -> String {
         let mut text =
             String::from("| key | type | default | bounds | meaning |\n|---|---|---|---|---|\n");
         for key in self.keys {
             let Key { name, kind, default, bounds, meaning } = key;
             let bounds = if bounds.is_empty() { " ".to_owned() } else { format!(" {bounds} ") };
-            let section = self.name;
-            text += &format!("| `{section}.{name}` | {kind} | {default} |{bounds}| {meaning} |\n");
+            let section = match self.name {
+                "" => String::new(),
+                name => format!("{name}."),
+            };
+            text += &format!("| `{section}{name}` | {kind} | {default} |{bounds}| {meaning} |\n");
         }
         text
     }
@@ -54,6 +57,16 @@ const fn key(
 
 /// Every section, in the order of the page.
 pub const SECTIONS: &[Section] = &[
+    Section {
+        name: "",
+        keys: &[key(
+            "include",
+            "list of paths",
+            "`[]`",
+            "1024 files, 8 deep",
+            "Files that belong to the configuration, such as `[\"routes/*.toml\", \"upstreams.json\"]`.",
+        )],
+    },
     Section {
         name: "runtime",
         keys: &[
@@ -343,7 +356,7 @@ pub const SECTIONS: &[Section] = &[
                 "list of conditions",
                 "`[]`",
                 "1 to 32",
-                "What must hold besides: `{ method = \"GET\" }`; `{ header = \"NAME\", ... }`, `cookie` or `query` with one of `equals`, `in`, `prefix`, `suffix`, `contains`, `matches`, `present`; `{ client = [\"10.0.0.0/8\"] }`; `{ hash = \"cookie:NAME\", salt = \"...\", slots = [0, 100] }` of 10,000 slots; each with `not = true` (docs/routing.md).",
+                "What must hold besides, all of it: see [Conditions](#conditions).",
             ),
             key(
                 "upstream",
@@ -494,4 +507,85 @@ pub const SECTIONS: &[Section] = &[
             key("path_policy.nul", "word", "`\"refuse\"`", "`keep`, `refuse`", "`%00`."),
         ],
     },
+    Section {
+        name: "when",
+        keys: &[
+            key("method", "word or list of words", SUBJECT, "1 to 32", "The method is one of these."),
+            key("header", "name", SUBJECT, "a field name", "A line of this field passes."),
+            key("cookie", "name", SUBJECT, "a cookie name", "A cookie of this name passes."),
+            key("query", "name", SUBJECT, "", "A parameter of this name passes, decoded."),
+            key(
+                "client",
+                "list of networks",
+                SUBJECT,
+                "1 to 1024",
+                "The client's address, behind `trusted_proxies`, is in one of these.",
+            ),
+            key(
+                "hash",
+                "value",
+                SUBJECT,
+                "`\"header:NAME\"`, `\"cookie:NAME\"`, `\"query:NAME\"`, `\"client\"`",
+                "The value falls into one of the `slots`.",
+            ),
+            key("equals", "string", COMPARISON, "", "The value is this."),
+            key("in", "list of strings", COMPARISON, "1 to 1024", "The value is one of these."),
+            key("prefix", "string", COMPARISON, "", "The value begins with this."),
+            key("suffix", "string", COMPARISON, "", "The value ends with this."),
+            key("contains", "string", COMPARISON, "", "The value has this in it."),
+            key(
+                "matches",
+                "expression",
+                COMPARISON,
+                "tables of at most 1 MiB",
+                "The expression is found in the value; `^` and `$` stand for its ends.",
+            ),
+            key("present", "flag", COMPARISON, "", "Whether there is a value at all."),
+            key("salt", "string", "empty", "with `hash`", "Another salt deals the values anew."),
+            key(
+                "slots",
+                "list of two numbers",
+                "required with `hash`",
+                "0 to 10000",
+                "First slot, and the one behind the last: `[0, 500]` is 5 % of all values.",
+            ),
+            key("not", "flag", "`false`", "", "Turns the condition round: no value passes."),
+        ],
+    },
+    Section {
+        name: "filter.NAME",
+        keys: &[
+            key(
+                "kind",
+                "word",
+                "required",
+                "a kind of [filters.md](filters.md)",
+                "What the filter does; the kind says which keys it has besides.",
+            ),
+            key(
+                "when",
+                "list of conditions",
+                "`[]`",
+                "1 to 32",
+                "What must hold of a request; otherwise it passes as if the filter were not there.",
+            ),
+            key(
+                "on_error",
+                "word",
+                "required where a kind waits",
+                "`reject`, `skip`; only of kinds that wait",
+                "What becomes of a request when the filter fails or gives no answer in time: 503 or 504, or on without it.",
+            ),
+            key(
+                "timeout",
+                "timeout",
+                "`\"2s\"`",
+                "10 ms to a day; only of kinds that wait",
+                "How long the filter may wait for something outside.",
+            ),
+        ],
+    },
 ];
+
+const SUBJECT: &str = "one of the first six";
+const COMPARISON: &str = "one, with `header`, `cookie`, `query`";
