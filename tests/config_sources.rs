@@ -11,7 +11,8 @@ use proptest::prelude::*;
 use ringway::config::{Gathered, Source, Sources};
 use ringway::limits::{CONFIG_FILES_MAX, INCLUDE_DEPTH_MAX};
 use ringway::snapshot::{
-    Ids, ListenerId, ListenerPlan, Loaded, Rejected, Snapshot, compile_tree, effective, load, load_source,
+    Ids, ListenerId, ListenerPlan, Loaded, Rejected, Snapshot, compile_tree, effective, load,
+    load_source,
 };
 use serde_json::json;
 
@@ -161,10 +162,10 @@ fn what_is_shown_can_be_read_again() {
     let (again, first) = (compiled(source), compiled(Source::toml("full.toml", text)));
     // Ids are given in the order of the file, and JSON sorts names.
     let outline = |snapshot: Snapshot| {
-        let listeners = snapshot.listeners.iter().map(|listener| ListenerPlan {
-            id: ListenerId(0),
-            ..ListenerPlan::clone(listener)
-        });
+        let listeners = snapshot
+            .listeners
+            .iter()
+            .map(|listener| ListenerPlan { id: ListenerId(0), ..ListenerPlan::clone(listener) });
         let mut listeners: Vec<String> = listeners.map(|plan| format!("{plan:?}")).collect();
         let mut names: Vec<&str> = snapshot.upstreams.iter().map(|u| &*u.name).collect();
         let routes: Vec<&str> = snapshot.plans.iter().map(|route| &*route.id).collect();

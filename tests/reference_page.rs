@@ -10,10 +10,13 @@ use ringway::config::reference::SECTIONS;
 use ringway::config::tree::{Entry, Node, Value};
 use ringway::filter::KINDS;
 use ringway::limits;
+use ringway::observe::access_log::{AccessRecord, DateText, Format};
+use ringway::observe::render::ProcessView;
 use ringway::snapshot::{Ids, compile_tree, load_text};
 
 const FULL: &str = include_str!("../configs/full.toml");
 const REFERENCE: &str = include_str!("../docs/configuration.md");
+const OPERATIONS: &str = include_str!("../docs/operations.md");
 const PAGE: &str = "docs/configuration.md";
 
 /// The twelve kinds of broken configuration that the page shows, with their files in tests/broken.
@@ -240,4 +243,57 @@ fn taken(text: &str) {
     if let Err(refused) = load_text("x.toml", text, &mut Ids::default(), 1) {
         panic!("{refused}");
     }
+}
+
+/// The words in the first column of a table of docs/operations.md, which begins with `heading`.
+fn first_column(heading: &str) -> BTreeSet<String> {
+    let table = OPERATIONS.split(heading).nth(1).expect(heading);
+    let rows = table.lines().skip(1).take_while(|line| line.starts_with("| "));
+    let words = |row: &str| {
+        let cell = row.split('|').nth(1).unwrap_or_default().to_owned();
+        cell.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<String>>()
+    };
+    rows.flat_map(words).collect()
+}
+
+fn keys_of(json: &serde_json::Value) -> BTreeSet<String> {
+    json.as_object().expect("an object").keys().cloned().collect()
+}
+
+#[test]
+fn operations_has_the_keys_of_the_access_log_and_of_the_status() {
+    let record = AccessRecord {
+        started_us: 0,
+        client: std::net::Ipv4Addr::LOCALHOST.into(),
+        method: b"GET",
+        target: b"/",
+        version: "HTTP/1.1",
+        host: b"",
+        referer: b"",
+        user_agent: b"",
+        status: 200,
+        request_body_bytes: 0,
+        response_body_bytes: 0,
+        request_id: b"",
+        listener: "",
+        route: "",
+        upstream: "",
+        endpoint: "",
+        retries: 0,
+        total_us: 0,
+        gateway_us: 0,
+        connect_us: None,
+        upstream_head_us: None,
+        error: None,
+        config_version: 1,
+        worker: 0,
+    };
+    let mut line = Vec::new();
+    Format::Json.write(&record, &mut DateText::new(), &mut line);
+    let line = serde_json::from_slice(&line).expect("JSON");
+    assert_eq!(first_column("| key | holds |\n"), keys_of(&line));
+
+    let mut status = keys_of(&ProcessView::default().status());
+    status.insert("access_log".to_owned());
+    assert_eq!(first_column("| keys of `/v1/status` | hold |\n"), status);
 }
