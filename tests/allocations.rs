@@ -62,6 +62,15 @@ fn count() {
     }
 }
 
+/// One of each, with all that they do to a request that passes.
+const FILTERS: &str = "{ kind = \"ip_list\", allow = [\"127.0.0.0/8\"] }, \
+    { kind = \"rate_limit\", key = \"header:accept\", rate = \"1000000/s\" }, \
+    { kind = \"cors\", origins = [\"https://a.example\"] }, \
+    { kind = \"headers\", when = [{ header = \"accept\", equals = \"*/*\" }], \
+      set = { accept = \"${client.address} ${request.header.accept}\", \
+              x-upstream = \"${upstream.name}\" }, \
+      add = { x-more = \"1\" }, remove = [\"x-none\"], \
+      response = { set = { x-status = \"${response.status}\" }, remove = [\"server\"] } }";
 const WARM_UP: usize = 300;
 const REQUESTS: usize = 1_000;
 /// A machine that stands still for longer than a sweep lets the proxy park the connection, which
@@ -74,7 +83,7 @@ fn requests_allocate_nothing_after_a_warm_up() {
     EXCUSED.set(true);
     for driver in ["io_uring", "epoll"] {
         let (proxy, _inbox) = start(driver, origin());
-        for path in ["/small", "/chunked", "/large"] {
+        for path in ["/small", "/chunked", "/large", "/small/filtered"] {
             let mut client = TcpStream::connect(proxy).expect("a worker accepts");
             let request = format!("GET {path} HTTP/1.1\r\nHost: a.test\r\nAccept: */*\r\n\r\n");
             exchange(&mut client, request.as_bytes(), WARM_UP);
@@ -167,7 +176,9 @@ fn start(driver: &str, origin: SocketAddr) -> (SocketAddr, InboxSender) {
         "[runtime]\nworkers = 1\ndriver = \"{driver}\"\n\n\
          [listener.public]\naddress = \"127.0.0.1:0\"\n\n\
          [upstream.app]\nendpoints = [{{ address = \"{origin}\" }}]\n\n\
-         [[route]]\nid = \"all\"\nprefix = \"/\"\nupstream = \"app\"\n"
+         [[route]]\nid = \"all\"\nprefix = \"/\"\nupstream = \"app\"\n\n\
+         [[route]]\nid = \"filtered\"\nprefix = \"/small/filtered\"\nupstream = \"app\"\n\
+         filters = [{FILTERS}]\n"
     );
     let loaded = load_text("test", &text, &mut Ids::default(), 1).expect("it is right");
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");

@@ -64,6 +64,11 @@ fn connection() {
     replay("connection", harness::connection);
 }
 
+#[test]
+fn header_variables() {
+    replay("header_variables", harness::header_variables);
+}
+
 /// The seeds of `connection` are the scripts of tests/sim.
 #[test]
 fn every_script_is_a_seed() {

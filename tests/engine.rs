@@ -170,6 +170,30 @@ fn target() -> impl Strategy<Value = Vec<u8>> {
         .prop_map(String::into_bytes)
 }
 
+/// Pieces of texts with variables.
+const VARIABLES: &[&str] = &[
+    "a",
+    " ",
+    "$",
+    "${",
+    "}",
+    "$${",
+    "${request.method}",
+    "${request.target}",
+    "${request.uri}",
+    "${request.header.x-two}",
+    "${request.header.x-made}",
+    "${request.cookie.uid}",
+    "${request.query.q}",
+    "${request.query.e}",
+    "${attribute.user}",
+    "${route.id}",
+    "${upstream.name}",
+    "${endpoint.address}",
+    "${response.status}",
+    "${HOME}",
+];
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1000, ..ProptestConfig::default() })]
 
@@ -230,6 +254,18 @@ proptest! {
         mutations in mutations(),
     ) {
         harness::chunked(&mutated(&bytes, &mutations));
+    }
+
+    #[test]
+    fn a_text_with_variables_stays_one_line(
+        pieces in vec(select(VARIABLES.to_vec()), 0..6),
+        changes in mutations(),
+    ) {
+        let head = "\nGET /a?q=%0d%0a&e=%01 HTTP/1.1\r\nHost: a.test\r\nX-Two: 1\r\nx-two: 2\r\n\
+                    Cookie: uid=\"q\"\r\nConnection: x-made\r\n\r\n";
+        let text = pieces.concat() + head;
+        harness::header_variables(text.as_bytes());
+        harness::header_variables(&mutated(text.as_bytes(), &changes));
     }
 
     /// RFC 9112 section 3.2, RFC 3986 section 6.2.2

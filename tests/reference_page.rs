@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ringway::config::decode::Decoder;
 use ringway::config::reference::SECTIONS;
@@ -296,4 +296,68 @@ fn operations_has_the_keys_of_the_access_log_and_of_the_status() {
     let mut status = keys_of(&ProcessView::default().status());
     status.insert("access_log".to_owned());
     assert_eq!(first_column("| keys of `/v1/status` | hold |\n"), status);
+}
+
+/// Every page for people, by its path in the repository.
+fn pages() -> Vec<(PathBuf, String)> {
+    let mut paths = vec![PathBuf::from("README.md"), "tests/README.md".into()];
+    for folder in ["docs", "docs/decisions"] {
+        let entries = fs::read_dir(folder).expect(folder).map(|entry| entry.expect("an entry"));
+        paths.extend(entries.map(|entry| entry.path()).filter(|path| is_page(path)));
+    }
+    let text = |path: &PathBuf| fs::read_to_string(path).expect("text");
+    paths.iter().map(|path| (path.clone(), text(path))).collect()
+}
+
+fn is_page(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "md")
+}
+
+/// The anchors of a page's headings, as forges make them.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let headings = text.lines().filter(|line| line.starts_with('#'));
+    let plain = |heading: &str| {
+        let kept = heading.trim_start_matches('#').trim().chars();
+        let kept = kept.filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+        kept.collect::<String>().to_lowercase().replace(' ', "-")
+    };
+    headings.map(plain).collect()
+}
+
+#[test]
+fn links_between_pages_lead_somewhere() {
+    let pages = pages();
+    for (path, text) in &pages {
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
+            if file.contains("://") || link.contains(char::is_whitespace) {
+                continue;
+            }
+            let folder = path.parent().expect("a folder");
+            let target = if file.is_empty() { path.clone() } else { folder.join(file) };
+            assert!(target.exists(), "{link} in {}", path.display());
+            if !anchor.is_empty() {
+                let text = fs::read_to_string(&target).expect("a page");
+                assert!(anchors(&text).contains(anchor), "{link} in {}", path.display());
+            }
+        }
+    }
+}
+
+#[test]
+fn the_suites_and_pages_are_listed() {
+    let listed = fs::read_to_string("tests/README.md").expect("text");
+    for entry in fs::read_dir("tests").expect("tests") {
+        let name = entry.expect("an entry").file_name().to_string_lossy().into_owned();
+        if name.ends_with(".rs") {
+            assert!(listed.contains(&format!("`{name}`")), "{name} stands in tests/README.md");
+        }
+    }
+    let linked: String = pages().iter().map(|(_, text)| &**text).collect();
+    for (path, _) in pages().iter().filter(|(path, _)| path.starts_with("docs")) {
+        let name = path.file_name().expect("a name").to_string_lossy();
+        let number = name.split('-').next().unwrap_or_default();
+        let by_number = linked.contains(&format!("decisions/{number}"));
+        assert!(by_number || linked.contains(&format!("{name})")), "{name} is linked from nowhere");
+    }
 }

@@ -12,6 +12,7 @@ pub mod config;
 pub mod connection;
 pub mod framing;
 pub mod head;
+pub mod header_variables;
 pub mod routes;
 pub mod target;
 
@@ -30,6 +31,8 @@ pub use config::config;
 pub use connection::connection;
 pub use framing::framing;
 pub use head::{request_head, response_head};
+#[allow(unused_imports, reason = "tests that include this file use a part of it")]
+pub use header_variables::header_variables;
 pub use routes::routes;
 pub use target::target;
 

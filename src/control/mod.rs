@@ -200,6 +200,8 @@ impl Launch {
             let logged = logged.sum();
             view.access_log_records = logged.written;
             view.access_log_dropped = logged.dropped_at_queue + logged.dropped_at_target;
+            let done = logged.written + logged.dropped_at_target;
+            view.access_log_waiting = logged.handed_over.saturating_sub(done);
             view.log_lines_dropped = dropped.dropped_lines() as u64;
         })
     }

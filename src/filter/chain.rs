@@ -214,10 +214,8 @@ impl Progress {
 }
 
 #[cfg(test)]
-// A filter is Sync, its notes are those of a test.
-#[allow(clippy::disallowed_types)]
 mod tests {
-    use std::sync::Mutex;
+    use std::sync::mpsc::{Receiver, Sender, channel};
 
     use super::*;
     use crate::base::random::Random;
@@ -231,13 +229,13 @@ mod tests {
     struct Note {
         name: &'static str,
         hooks: Hooks,
-        notes: Arc<Mutex<Vec<String>>>,
+        notes: Sender<String>,
         act: fn(&mut Call<'_>) -> Verdict,
     }
 
     impl Note {
         fn note(&self, hook: &str) {
-            self.notes.lock().expect("one thread").push(format!("{hook} {}", self.name));
+            self.notes.send(format!("{hook} {}", self.name)).expect("somebody reads");
         }
     }
 
@@ -263,13 +261,13 @@ mod tests {
     const ALL: Hooks = Hooks { request: true, response: true, log: true };
 
     struct Chain {
-        notes: Arc<Mutex<Vec<String>>>,
+        notes: (Sender<String>, Receiver<String>),
         entries: Vec<Entry>,
     }
 
     impl Chain {
         fn new() -> Chain {
-            Chain { notes: Arc::default(), entries: Vec::new() }
+            Chain { notes: channel(), entries: Vec::new() }
         }
 
         fn with(
@@ -279,7 +277,7 @@ mod tests {
             when: &str,
             act: fn(&mut Call<'_>) -> Verdict,
         ) -> Chain {
-            let filter = Arc::new(Note { name, hooks: ALL, notes: self.notes.clone(), act });
+            let filter = Arc::new(Note { name, hooks: ALL, notes: self.notes.0.clone(), act });
             self.entries.push(Entry {
                 id: FilterId(self.entries.len() as u32),
                 name: name.into(),
@@ -327,8 +325,7 @@ mod tests {
             };
             chain.on_response(&mut progress, &mut answer);
             chain.on_log(&mut progress, &context, 200);
-            let notes = self.notes.lock().expect("one thread").clone();
-            (notes, decisions)
+            (self.notes.1.try_iter().collect(), decisions)
         }
     }
 

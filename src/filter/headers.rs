@@ -23,7 +23,8 @@ pub const KIND: Kind = Kind {
             yet is an error of the file, and a request with `${upstream.name}` in a value is edited \
             once its upstream is chosen. Fields are set and added in the order in which they are \
             written, and removed after that, so that a field can be copied and then removed. A field \
-            whose value comes out empty is not sent: set so, it is removed. Fields that the gateway \
+            whose value comes out empty, as that of a field or a path parameter that a request has not, \
+            is not sent: set so, it is removed. Fields that the gateway \
             answers for, such as Host, Content-Length, Connection and X-Forwarded-For, cannot be \
             edited; the error says what to use instead.",
     example: "[filter.canary]\nkind = \"headers\"\n\

@@ -10,14 +10,16 @@ use super::FilterId;
 /// It lives as long as a plan holds it.
 ///
 /// What a compilation makes counts once its configuration is taken ([`Kept::take_over`]): a refused
-/// one changes nothing.
+/// one changes nothing. One that is refused after that, since it cannot listen where it wants to,
+/// takes its state with it, and the one before is still there.
 #[derive(Debug, Default)]
 pub struct Kept {
-    taken: States,
-    made: States,
+    /// The newest last.
+    taken: HashMap<FilterId, Vec<State>>,
+    made: HashMap<FilterId, State>,
 }
 
-type States = HashMap<FilterId, Weak<dyn Any + Send + Sync>>;
+type State = Weak<dyn Any + Send + Sync>;
 
 impl Kept {
     /// The state of filter `id` as it stands, or a new one where there is none of this type.
@@ -35,7 +37,8 @@ impl Kept {
         id: FilterId,
         make: impl FnOnce(Option<Arc<T>>) -> Arc<T>,
     ) -> Arc<T> {
-        let kept = self.taken.get(&id).and_then(Weak::upgrade);
+        let kept =
+            self.taken.get(&id).and_then(|states| states.iter().rev().find_map(State::upgrade));
         let state = make(kept.and_then(|state| state.downcast::<T>().ok()));
         let any: Arc<dyn Any + Send + Sync> = state.clone();
         self.made.insert(id, Arc::downgrade(&any));
@@ -45,8 +48,15 @@ impl Kept {
     /// The configuration was taken: what was made for it counts, and what no plan holds any more is
     /// forgotten.
     pub fn take_over(&mut self) {
-        self.taken.extend(self.made.drain());
-        self.taken.retain(|_, state| state.strong_count() > 0);
+        for (id, made) in self.made.drain() {
+            let states = self.taken.entry(id).or_default();
+            states.retain(|state| !state.ptr_eq(&made));
+            states.push(made);
+        }
+        self.taken.retain(|_, states| {
+            states.retain(|state| state.strong_count() > 0);
+            !states.is_empty()
+        });
     }
 
     /// The configuration was refused: what was made for it never was.
@@ -85,5 +95,10 @@ mod tests {
         drop(refused);
         kept.forget_made();
         assert!(Arc::ptr_eq(&first, &kept.state(FilterId(1), || 9u32)));
+        let late = kept.renew(FilterId(1), |held: Option<Arc<u32>>| Arc::new(*held.expect("held")));
+        kept.take_over();
+        assert!(Arc::ptr_eq(&late, &kept.state(FilterId(1), || 9u32)), "the newest");
+        drop(late);
+        assert!(Arc::ptr_eq(&first, &kept.state(FilterId(1), || 9u32)), "the one that runs");
     }
 }

@@ -48,6 +48,8 @@ pub struct ProcessView {
     pub access_log_records: u64,
     /// Records that it dropped because its disk fell behind.
     pub access_log_dropped: u64,
+    /// Access log records that wait to be written.
+    pub access_log_waiting: u64,
     /// Log lines that were dropped because the log thread fell behind.
     pub log_lines_dropped: u64,
     /// Resident memory in bytes.

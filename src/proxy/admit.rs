@@ -5,14 +5,13 @@ use std::time::Instant;
 use super::exchange::Terms;
 use super::forward::Place;
 use super::{Downstream, Exchange};
-use crate::context::{ClientFacts, RequestContext, RequestId, SentPath};
+use crate::context::{ClientFacts, RequestContext, RequestId};
 use crate::error::ErrorKind;
 use crate::http::forwarding::origin_of;
 use crate::http::{BodyFraming, Forwarding, Known, RequestHead, Version};
 use crate::http1::body::Body;
 use crate::http1::encode::{names_connection_option, upgrade_protocols};
 use crate::http1::framing::{keep_alive_request, request_framing};
-use crate::route::RoutePlan;
 use crate::state::Core;
 
 /// Fills in the facts of a request, finds its route and holds it.
@@ -32,28 +31,9 @@ pub(super) fn admit(exchange: &mut Exchange, place: &Place<'_>) -> Result<(), Er
     let index = route.index;
     exchange.matched.terms = Terms::of(route);
     route.path_policy.admit(&path)?;
-    edit_target(route, context);
+    route.edit_target(context);
     exchange.matched.held.pin(snapshot, index);
     take_in_hand(exchange)
-}
-
-/// Writes down what the upstream is sent for the request's path.
-fn edit_target(route: &RoutePlan, context: &mut RequestContext) {
-    let mut out = std::mem::take(&mut context.target.rewritten);
-    let path = context.path();
-    let base = path.as_ptr() as usize;
-    let sent = route.upstream_path(path, &mut out);
-    let start = (sent.as_ptr() as usize).wrapping_sub(base);
-    context.target.sent = match start.checked_add(sent.len()) {
-        // A part of the path needs no copy.
-        Some(end) if end == path.len() && !sent.is_empty() => SentPath::From(start),
-        _ if sent == b"/" => SentPath::Root,
-        _ => {
-            out = sent.to_vec();
-            SentPath::Rewritten
-        }
-    };
-    context.target.rewritten = out;
 }
 
 /// Who sent it: the peer, or whom believed proxies name.

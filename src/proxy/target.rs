@@ -67,6 +67,9 @@ pub(super) fn pick(
         None => upstream.pick(zone)?,
         Some(failed) => upstream.pick_other(failed, zone).ok_or(ErrorKind::NoEndpoint)?,
     };
+    if !route.rewrites_host() {
+        return Ok(endpoint);
+    }
     let mut host = std::mem::take(&mut context.target.host_rewritten);
     let mut scope = Scope::of_request(context, route.matched(context.path()));
     scope.listener = &place.listener().name;
@@ -77,5 +80,5 @@ pub(super) fn pick(
         host.clear();
     }
     context.target.host_rewritten = host;
-    rewritten.map(|_| endpoint.clone())
+    rewritten.map(|_| endpoint)
 }

@@ -117,6 +117,12 @@ impl RoutePlan {
         Matched { route: &self.id, params: self.matcher.params(path) }
     }
 
+    /// Whether it changes the Host that the upstream is sent.
+    #[inline]
+    pub fn rewrites_host(&self) -> bool {
+        self.extra.as_ref().is_some_and(|extra| extra.host_rewrite.is_some())
+    }
+
     /// Puts the Host that the upstream is sent into `out`, which is cleared. False: the route does
     /// not change it.
     ///

@@ -61,9 +61,15 @@ impl<'t> Named<'t> {
         }
         let mut entries = Vec::new();
         let mut own: Vec<&str> = Vec::new();
+        let mut seen: HashMap<&str, &Node> = HashMap::new();
         for node in written {
             match &node.value {
-                Value::String(name) => entries.extend(self.named(name, node, decoder)),
+                Value::String(name) => {
+                    entries.extend(self.named(name, node, decoder));
+                    if let Some(first) = seen.insert(name, node) {
+                        self.warnings.borrow_mut().push(twice(name, first, node));
+                    }
+                }
                 _ => {
                     let kind = kind_name(node).unwrap_or("filter");
                     own.push(kind);
@@ -110,6 +116,13 @@ impl<'t> Named<'t> {
             }
         }
     }
+}
+
+fn twice(name: &str, first: &Node, second: &Node) -> Diagnostic {
+    Diagnostic::warning(second.span.clone(), format!("filter `{name}` stands twice on one route"))
+        .label("every request passes it a second time")
+        .other(first.span.clone(), "the first")
+        .remedy("leave one out; a limit would count each request twice")
 }
 
 /// The name of a filter that a route brings along, the `count`th of its kind there: others may come

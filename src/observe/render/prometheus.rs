@@ -110,6 +110,9 @@ impl ProcessView {
         text.sample(records, &[], self.access_log_records);
         text.family(dropped, "counter", "Records that the access log dropped.");
         text.sample(dropped, &[], self.access_log_dropped);
+        let waiting = "ringway_access_log_waiting_records";
+        text.family(waiting, "gauge", "Access log records that wait to be written.");
+        text.sample(waiting, &[], self.access_log_waiting);
     }
 }
 

@@ -59,6 +59,7 @@ impl ProcessView {
             "access_log": {
                 "records": self.access_log_records,
                 "dropped": self.access_log_dropped,
+                "waiting": self.access_log_waiting,
             },
             "pool": {
                 "hits": sum(|counters| counters.pool_hits.get()),

@@ -110,6 +110,7 @@ fn busy() -> ProcessView {
         series: registry.collect(&names),
         access_log_records: 8,
         access_log_dropped: 9,
+        access_log_waiting: 7,
         listeners: vec![("public".into(), "127.0.0.1:80".into())],
         ..view()
     }
@@ -149,6 +150,7 @@ fn series_carry_the_labels_of_the_configuration_and_no_zeros() {
         "ringway_series_dropped_total 0",
         "ringway_access_log_records_total 8",
         "ringway_access_log_dropped_total 9",
+        "ringway_access_log_waiting_records 7",
     ] {
         assert!(text.lines().any(|it| it == line), "{line} is missing in\n{text}");
     }
@@ -192,7 +194,7 @@ fn status_shows_the_busiest_routes_and_everything_else_by_name() {
     assert_eq!((&spare["endpoints"], &spare["head_mean_ms"]), (&json!([]), &Value::Null));
     assert_eq!(status["filters"][1]["limited"], 1);
     assert_eq!(status["listeners"][0]["connections"], 1);
-    assert_eq!(status["access_log"], json!({ "records": 8, "dropped": 9 }));
+    assert_eq!(status["access_log"], json!({ "records": 8, "dropped": 9, "waiting": 7 }));
 }
 
 #[test]
