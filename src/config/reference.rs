@@ -64,7 +64,7 @@ pub const SECTIONS: &[Section] = &[
         keys: &[key(
             "include",
             "list of paths",
-            "`[]`",
+            "none",
             "1024 files, 8 deep",
             "Files that belong to the configuration, such as `[\"routes/*.toml\", \"upstreams.json\"]`.",
         )],

@@ -51,7 +51,7 @@ pub(super) const ROUTE: Section = Section {
         key(
             "when",
             "list of conditions",
-            "`[]`",
+            "none",
             "1 to 32",
             "What must hold besides, all of it: see [Conditions](#conditions).",
         ),
@@ -59,7 +59,7 @@ pub(super) const ROUTE: Section = Section {
             "upstream",
             "NAME",
             "this, `targets`, `redirect` or `respond`",
-            "an upstream of this file",
+            "an upstream of the configuration",
             "Where the request goes.",
         ),
         key(
@@ -69,7 +69,13 @@ pub(super) const ROUTE: Section = Section {
             "1 to 64",
             "Where the request goes, by weight and chance.",
         ),
-        key("targets.upstream", "NAME", "required", "an upstream of this file", "Where to."),
+        key(
+            "targets.upstream",
+            "NAME",
+            "required",
+            "an upstream of the configuration",
+            "Where to.",
+        ),
         key(
             "targets.weight",
             "number",
@@ -149,7 +155,7 @@ pub(super) const ROUTE: Section = Section {
             "list of NAMEs and tables",
             "`[]`",
             "at most 64",
-            "Filters that requests and answers pass (docs/filters.md): names of `[filter.NAME]`, \
+            "Filters that requests and answers pass ([filters.md](filters.md)): names of `[filter.NAME]`, \
              or tables of their own.",
         ),
         key("timeouts", "table", "`{}`", "", "The two keys below."),
@@ -260,7 +266,7 @@ pub(super) const FILTER: Section = Section {
         key(
             "when",
             "list of conditions",
-            "`[]`",
+            "none",
             "1 to 32",
             "What must hold of a request; otherwise it passes as if the filter were not there.",
         ),
