@@ -168,6 +168,10 @@ pub const STATUS_SERIES_MAX: usize = 1_000;
 /// Time that `reload` waits for its answer: for a reload that is under way, its own, and names that
 /// are slow to resolve.
 pub const RELOAD_TIMEOUT_MS: u64 = 60_000;
+/// Bytes of the message of the last reload that `status` shows: a screen or two of diagnostics.
+pub const LAST_RELOAD_TEXT_BYTES_MAX: usize = 16 * 1024;
+/// Time that `explain` waits for a running process, which looks for near misses among all routes.
+pub const EXPLAIN_TIMEOUT_MS: u64 = 10_000;
 /// Time that `status` waits for its answer.
 pub const STATUS_TIMEOUT_MS: u64 = 5_000;
 /// Bytes that the command line reads of an answer: the status of 1024 workers and of all

@@ -53,6 +53,10 @@ fn wrong_usage_is_2() {
         &["reload", "--admin", "nowhere"],
         &["reload", "--admin", "127.0.0.1:1", "--config", "x"],
         &["status", "--admin", "127.0.0.1:1", "--config", "x"],
+        &["explain", "GET"],
+        &["explain", "GET", "/", "--admin", "nowhere"],
+        &["explain", "GET", "/", "--admin", "127.0.0.1:1", "--config", "x"],
+        &["explain", "GET", "/", "--client", "nobody"],
         &["--config", "x"],
     ] {
         let output = ringway(arguments);
@@ -66,8 +70,22 @@ fn wrong_usage_is_2() {
 fn help_names_every_verb_and_is_no_error() {
     let output = ringway(&["--help"]);
     assert_eq!(code(&output), Some(0));
-    for verb in ["run", "check", "status", "reload", "demo", "version"] {
+    for verb in ["run", "check", "explain", "status", "reload", "demo", "version"] {
         assert!(stdout(&output).contains(&format!("\n  {verb} ")), "{verb}: {}", stdout(&output));
+    }
+}
+
+#[test]
+fn explain_says_whom_it_asks() {
+    let text =
+        stdout(&ringway(&["explain", "--help"])).split_whitespace().collect::<Vec<_>>().join(" ");
+    for said in [
+        "It asks the configuration file, unless --admin or --running says to ask a running proxy",
+        "--config <FILE> Explain by this file [default: /etc/ringway/ringway.toml]",
+        "--admin <ADDRESS> Ask the running proxy at this admin address",
+        "--running Ask the running proxy that --config names",
+    ] {
+        assert!(text.contains(said), "{said}: {text}");
     }
 }
 
@@ -129,6 +147,9 @@ fn status_without_a_proxy_is_1_and_says_so() {
     let output = ringway(&["reload", "--admin", &address]);
     assert_eq!(code(&output), Some(1));
     assert_eq!(stderr(&output), format!("no reload by {address}: nobody listens there\n"));
+    let output = ringway(&["explain", "GET", "/", "--admin", &address]);
+    assert_eq!(code(&output), Some(1));
+    assert_eq!(stderr(&output), format!("no explanation from {address}: nobody listens there\n"));
     let output = ringway(&["status", "--admin", "unix:/nonexistent/admin.sock"]);
     assert_eq!(code(&output), Some(1));
     assert!(stderr(&output).ends_with(": nobody listens there\n"), "{}", stderr(&output));

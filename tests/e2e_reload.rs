@@ -294,54 +294,6 @@ fn a_tunnel_outlives_total_and_reloads(driver: &'static str) {
     assert!(alive, "a tunnel holds no snapshot");
 }
 
-/// The access log comes, moves, is opened again and goes with reloads; one that cannot be opened
-/// refuses the change.
-fn the_access_log_follows(driver: &'static str) {
-    let origin = Origin::start();
-    let settings = Settings::new(driver, &origin.address).workers(2);
-    let mut proxy = Proxy::start(settings.clone());
-    let directory = proxy.directory().to_owned();
-    let logged = |proxy: &Proxy, file: &str, path: &str| {
-        proxy.probe(path).expect("a plain GET");
-        let read = || std::fs::read_to_string(directory.join(file)).unwrap_or_default();
-        let seen = poll(ms(3_000), || read().contains(path));
-        assert!(seen, "{path} is not in {file}: {:?}", read());
-    };
-    let with = |file: &str| {
-        let path = directory.join(file);
-        let log = format!("[access_log]\npath = \"{}\"\n", path.display());
-        settings.clone().routes(format!("{}{log}", settings.routes))
-    };
-    proxy.rewrite(with("first"));
-    assert_eq!(proxy.reload().0, 200);
-    logged(&proxy, "first", "/probe-1");
-    std::fs::rename(directory.join("first"), directory.join("moved")).expect("rotated");
-    proxy.signal(Signal::USR1);
-    assert!(poll(ms(3_000), || directory.join("first").exists()), "USR1 opens it again");
-    logged(&proxy, "first", "/probe-2");
-    proxy.rewrite(with("second"));
-    assert_eq!(proxy.reload().0, 200);
-    logged(&proxy, "second", "/probe-3");
-
-    proxy.rewrite(with("nowhere/third"));
-    let (status, answer) = proxy.reload();
-    assert_eq!((status, &answer["error"]), (409, &json!("log_failed")), "{answer}");
-    assert!(answer["diagnostics"].as_str().is_some_and(|text| text.contains("nowhere/third")));
-    logged(&proxy, "second", "/probe-4");
-    proxy.rewrite(settings.clone());
-    assert_eq!(proxy.reload().0, 200);
-    proxy.probe("/probe-5").expect("a plain GET");
-    proxy.rewrite(with("second"));
-    assert_eq!(proxy.reload().0, 200);
-    logged(&proxy, "second", "/probe-6");
-    proxy.probe("/probe-7").expect("a plain GET");
-    proxy.signal(Signal::TERM);
-    assert!(proxy.wait_exit(ms(5_000)).is_some_and(|status| status.success()), "it drains");
-    let log = std::fs::read_to_string(directory.join("second")).expect("it is there");
-    assert!(!log.contains("/probe-5"), "off is off: {log}");
-    assert!(log.contains("/probe-7"), "the end writes out what is left: {log}");
-}
-
 macro_rules! on_both {
     ($($name:ident)*) => {
         mod io_uring { $(#[test] fn $name() { super::$name("io_uring"); })* }
@@ -352,6 +304,6 @@ macro_rules! on_both {
 on_both! {
     reload_under_load bad_reload reload_moves_traffic drain_by_term drain_by_quit
     drain_of_one_connection second_interrupt reload_is_answered reloads_at_the_same_time
-    reload_during_a_drain a_name_that_comes_by_reload the_access_log_follows
+    reload_during_a_drain a_name_that_comes_by_reload
     a_tunnel_outlives_total_and_reloads
 }

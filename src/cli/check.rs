@@ -21,7 +21,7 @@ pub fn run(config: PathBuf) -> ExitCode {
     if !loaded.warnings.is_empty() {
         complain(&loaded.warnings);
     }
-    let snapshot = &loaded.snapshot;
+    let snapshot = &loaded.taken.snapshot;
     let endpoints = snapshot.upstreams.iter().map(|upstream| upstream.endpoints.len()).sum();
     print(&format!(
         "configuration is valid: {}, {}, {}, {}",

@@ -5,10 +5,12 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use hyper::{Method, StatusCode};
 use serde_json::Value;
 
-use super::print;
+use super::{print, remote};
 use crate::control::{EXIT_CONFIG, EXIT_FAILED, EXIT_USAGE, Source, complain};
+use crate::limits::EXPLAIN_TIMEOUT_MS;
 use crate::snapshot::Ids;
 use crate::snapshot::explain::{Query, explain};
 
@@ -24,27 +26,26 @@ pub struct Question {
     pub client: Option<IpAddr>,
 }
 
-/// Explains one request by a file. Fails where no route takes it.
-pub fn run(question: Question, config: PathBuf, json: bool) -> ExitCode {
-    let mut query = Query::new(&question.method, &question.url);
-    query.client = question.client.unwrap_or(query.client);
-    let headers = question.headers.iter().try_for_each(|line| query.add_header(line));
-    if let Err(error) = headers {
-        complain(&error);
-        return ExitCode::from(EXIT_USAGE);
-    }
-    let loaded = match Source::File(config).load(&mut Ids::default(), 1) {
-        Ok(loaded) => loaded,
-        Err(rejected) => {
-            complain(&rejected.rendered);
-            return ExitCode::from(EXIT_CONFIG);
-        }
-    };
-    let answer = match explain(&loaded.snapshot, &query) {
+/// Whom to ask.
+pub enum Asked {
+    /// The file.
+    File(PathBuf),
+    /// A running process, found as `status` finds it: by a file's `[admin]`, or by its address.
+    Process(Option<PathBuf>, Option<String>),
+}
+
+/// Explains one request. Fails where no route takes it.
+pub fn run(question: &Question, asked: Asked, json: bool) -> ExitCode {
+    let answer =
+        question.query().map_err(|error| (EXIT_USAGE, error)).and_then(|query| match asked {
+            Asked::File(config) => by_file(config, &query),
+            Asked::Process(config, admin) => by_process(config, admin, &query),
+        });
+    let answer = match answer {
         Ok(answer) => answer,
-        Err(error) => {
+        Err((code, error)) => {
             complain(&error);
-            return ExitCode::from(EXIT_USAGE);
+            return ExitCode::from(code);
         }
     };
     if json {
@@ -55,6 +56,37 @@ pub fn run(question: Question, config: PathBuf, json: bool) -> ExitCode {
     match answer["matched"] == Value::Bool(true) {
         true => ExitCode::SUCCESS,
         false => ExitCode::from(EXIT_FAILED),
+    }
+}
+
+impl Question {
+    fn query(&self) -> Result<Query, String> {
+        let mut query = Query::new(&self.method, &self.url);
+        query.client = self.client.unwrap_or(query.client);
+        self.headers.iter().try_for_each(|line| query.add_header(line))?;
+        Ok(query)
+    }
+}
+
+/// The answer, or an exit code and why there is none.
+type Answer = Result<Value, (u8, String)>;
+
+fn by_file(config: PathBuf, query: &Query) -> Answer {
+    let loaded = Source::File(config).load(&mut Ids::default(), 1);
+    let loaded = loaded.map_err(|rejected| (EXIT_CONFIG, rejected.rendered))?;
+    explain(&loaded.taken.snapshot, query).map_err(|error| (EXIT_USAGE, error))
+}
+
+fn by_process(config: Option<PathBuf>, admin: Option<String>, query: &Query) -> Answer {
+    let address = remote::find(config, admin)?;
+    let path = format!("/v1/explain?{}", query.to_text());
+    let asked = remote::ask(&address, Method::GET, &path, EXPLAIN_TIMEOUT_MS);
+    let none = |error| (EXIT_FAILED, format!("no explanation from {address}: {error}"));
+    let (status, answer) = asked.map_err(none)?;
+    match (status, answer["error"].as_str()) {
+        (StatusCode::OK, _) => Ok(answer),
+        (StatusCode::BAD_REQUEST, Some(error)) => Err((EXIT_USAGE, error.to_owned())),
+        (_, error) => Err(none(format!("it answered {status}: {}", error.unwrap_or("no reason")))),
     }
 }
 
@@ -84,10 +116,7 @@ pub fn render(answer: &Value) -> String {
         }
     }
     action(&mut out, answer);
-    if let Some(filters) = answer.get("filters") {
-        let names = joined(filters, ", ");
-        out.row("filters", if names.is_empty() { "none" } else { &names });
-    }
+    filters(&mut out, answer);
     if let Some(refused) = answer.get("refused") {
         out.line("");
         let [status, code, text] = ["status", "code", "text"].map(|key| show(&refused[key]));
@@ -127,6 +156,22 @@ fn near(out: &mut Page, answer: &Value) {
     for miss in near {
         let [route, takes, why] = ["route", "takes", "why"].map(|key| show(&miss[key]));
         out.line(&format!("   - {route} ({takes}): {why}"));
+    }
+}
+
+/// In the order in which the request passes them.
+fn filters(out: &mut Page, answer: &Value) {
+    let Some(filters) = answer["filters"].as_array() else { return };
+    if filters.is_empty() {
+        out.row("filters", "none");
+    }
+    for (number, filter) in filters.iter().enumerate() {
+        let passes = match &filter["failed"] {
+            Value::String(failed) => format!(", not for this request: {failed}"),
+            _ => String::new(),
+        };
+        let [name, phase] = ["name", "phase"].map(|key| show(&filter[key]));
+        out.row(if number == 0 { "filters" } else { "" }, &format!("{name} ({phase}){passes}"));
     }
 }
 

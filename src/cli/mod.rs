@@ -14,6 +14,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::control::{self, EXIT_USAGE, Options, Source};
+use explain::Asked;
 
 /// An HTTP reverse proxy and API gateway on io_uring.
 ///
@@ -49,6 +50,9 @@ enum Verb {
         config: PathBuf,
     },
     /// Say which route a request gets, and why: 0 where one takes it, 1 where none does
+    ///
+    /// It asks the configuration file, unless --admin or --running says to ask a running proxy: then
+    /// it is explained by the configuration in force there.
     Explain {
         /// Method
         method: String,
@@ -60,9 +64,16 @@ enum Verb {
         /// Address of the client [default: 127.0.0.1]
         #[arg(long, value_name = "IP")]
         client: Option<std::net::IpAddr>,
-        /// Configuration file
-        #[arg(short, long, value_name = "FILE", default_value = DEFAULT_FILE)]
-        config: PathBuf,
+        /// Explain by this file [default: /etc/ringway/ringway.toml]; with --running: take the admin
+        /// address from it
+        #[arg(short, long, value_name = "FILE", conflicts_with = "admin")]
+        config: Option<PathBuf>,
+        /// Ask the running proxy at this admin address: ADDRESS:PORT or unix:PATH
+        #[arg(long, value_name = "ADDRESS")]
+        admin: Option<String>,
+        /// Ask the running proxy that --config names, else the only one on this machine
+        #[arg(long)]
+        running: bool,
         /// Print the answer as JSON
         #[arg(long)]
         json: bool,
@@ -114,9 +125,13 @@ pub fn main() -> ExitCode {
             control::run(Options { source: Source::File(config), banner: None })
         }
         Verb::Check { config } => check::run(config),
-        Verb::Explain { method, url, headers, client, config, json } => {
+        Verb::Explain { method, url, headers, client, config, admin, running, json } => {
             let question = explain::Question { method, url, headers, client };
-            explain::run(question, config, json)
+            let asked = match running || admin.is_some() {
+                true => Asked::Process(config, admin),
+                false => Asked::File(config.unwrap_or_else(|| DEFAULT_FILE.into())),
+            };
+            explain::run(&question, asked, json)
         }
         Verb::Status { config, admin, json } => status::run(config, admin, json),
         Verb::Reload { config, admin } => reload::run(config, admin),

@@ -25,9 +25,10 @@ pub fn find(config: Option<PathBuf>, admin: Option<String>) -> Result<String, (u
     }
     if let Some(config) = config {
         let loaded = Source::File(config).load(&mut Ids::default(), 1);
-        match loaded.map_err(|rejected| (EXIT_CONFIG, rejected.rendered))?.snapshot.admin {
+        let loaded = loaded.map_err(|rejected| (EXIT_CONFIG, rejected.rendered))?;
+        match &loaded.taken.snapshot.admin {
             AdminPlan::Tcp(address) => return Ok(address.to_string()),
-            AdminPlan::Unix(path) => return Ok(unix(&path)),
+            AdminPlan::Unix(path) => return Ok(unix(path)),
             AdminPlan::Default => {}
         }
     }

@@ -77,8 +77,19 @@ fn summary(status: &Value) -> String {
         "configuration",
         format!("version {} from {}", of("/config/version"), of("/config/source")),
     );
-    if status["config"]["last_reload_success"] == Value::Bool(false) {
-        line("", "the last reload was refused; see the log".to_owned());
+    if status["config"]["applied_at"].is_string() {
+        line("", format!("in force since {}", of("/config/applied_at")));
+    }
+    if status["config"]["last_reload"].is_object() {
+        let (result, at) = (of("/config/last_reload/result"), of("/config/last_reload/at"));
+        line("last reload", format!("{result} at {at}"));
+        let message = of("/config/last_reload/message");
+        for text in message.lines().take(MESSAGE_LINES_MAX) {
+            line("", text.chars().filter(|c| !c.is_control()).collect());
+        }
+        if message.lines().count() > MESSAGE_LINES_MAX {
+            line("", "and more: see --json".to_owned());
+        }
     }
     line("admin", of("/admin"));
     for name in ["connections", "in_flight", "tunnels", "panics"] {
@@ -182,6 +193,9 @@ fn push_rows(text: &mut String, columns: &Columns, list: &Value) {
     }
 }
 
+/// Lines of the last reload's message: the first diagnostics.
+const MESSAGE_LINES_MAX: usize = 20;
+
 /// Rows of one list that fit a screen or two; `--json` has the rest.
 const ROWS_MAX: usize = 64;
 
@@ -203,7 +217,7 @@ fn pairs(map: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observe::render::ProcessView;
+    use crate::observe::render::{LastReload, ProcessView, ReloadResult};
     use crate::observe::series::EndpointName;
     use crate::observe::{Finished, Names, SeriesRegistry};
     use serde_json::json;
@@ -215,6 +229,17 @@ mod tests {
         assert!(text.contains("starting") && text.contains("errors        none"), "{text}");
         assert!(text.contains("requests      1xx 0, 2xx 0"), "{text}");
         assert!(!text.contains("upstream"), "no list without rows: {text}");
+    }
+
+    #[test]
+    fn a_refused_reload_says_why() {
+        let message = "error: no\n  --> f:1".repeat(20);
+        let last_reload = Some(LastReload { result: ReloadResult::Rejected, at_s: 1.5, message });
+        let text = table(&ProcessView { last_reload, ..ProcessView::default() }.status());
+        let shown = "\n              in force since 1970-01-01T00:00:00.000000Z\n\
+                     last reload   rejected at 1970-01-01T00:00:01.500000Z\n              error: no\n";
+        assert!(text.contains(shown), "{text}");
+        assert!(text.contains("\n              and more: see --json\n"), "{text}");
     }
 
     #[test]

@@ -87,7 +87,7 @@ fn hidden(node: &Node) -> Json {
 }
 
 /// Whether what stands under `name` is a secret, or may be one.
-fn is_secret(name: &str) -> bool {
+pub fn is_secret(name: &str) -> bool {
     if has_reference(name) {
         return true;
     }

@@ -1,36 +1,49 @@
 //! The admin API: served by the control thread alone, never by a worker (C14).
 
+mod answers;
+mod config;
+mod explain;
+mod origin;
+
 use std::future::Future;
 use std::io;
-use std::net::IpAddr;
 use std::os::unix::net::{UnixListener as StdUnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{Request, State};
-use axum::http::uri::Authority;
-use axum::http::{HeaderMap, HeaderName, StatusCode, header};
-use axum::middleware::{Next, from_fn};
+use axum::http::{HeaderName, StatusCode, header};
+use axum::middleware::from_fn;
 use axum::response::{IntoResponse, Json, Response};
-use axum::routing::{get, post};
+use axum::routing::{MethodRouter, get, post};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use rustix::fs::Mode;
 use serde_json::json;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+use tokio::sync::{Mutex, Semaphore, mpsc, watch};
 
 use super::helper::Event;
-use super::outcome::Outcome;
+use super::source::Taken;
 use crate::limits::{ADMIN_CONNECTIONS_MAX, ADMIN_HEAD_TIMEOUT_MS};
-use crate::observe::render::{Phase, ProcessView};
+use crate::observe::render::ProcessView;
 use crate::snapshot::AdminPlan;
 
 /// Fills in what changes from moment to moment; may block for a few milliseconds.
 pub type Measure = Arc<dyn Fn(&mut ProcessView) + Send + Sync>;
+
+/// What it shows.
+#[derive(Clone)]
+pub struct Shown {
+    /// The process.
+    pub view: watch::Receiver<ProcessView>,
+    /// The configuration in force.
+    pub taken: watch::Receiver<Taken>,
+    /// Fills in the rest of the view.
+    pub measure: Measure,
+}
 
 /// A bound admin address.
 #[derive(Debug)]
@@ -87,16 +100,11 @@ impl Admin {
     }
 
     /// Serves until the process ends; `events` is where the supervisor takes wishes.
-    pub async fn serve(
-        self,
-        view: watch::Receiver<ProcessView>,
-        measure: Measure,
-        events: mpsc::Sender<Event>,
-    ) {
-        let router = router(Shared { view, measure, events });
+    pub async fn serve(self, shown: Shown, events: mpsc::Sender<Event>) {
+        let router = router(Shared { shown, events, lanes: Lanes::default() });
         match self.socket {
             Socket::Tcp(socket) => {
-                let router = router.layer(from_fn(only_own_origin));
+                let router = router.layer(from_fn(origin::only_own_origin));
                 accept_loop(router, async || Ok(socket.accept().await?.0)).await;
             }
             Socket::Unix(socket) => {
@@ -184,104 +192,61 @@ where
 
 #[derive(Clone)]
 struct Shared {
-    view: watch::Receiver<ProcessView>,
-    measure: Measure,
+    shown: Shown,
     events: mpsc::Sender<Event>,
+    lanes: Lanes,
+}
+
+/// What renders on the two threads that may block: one job of each lane at a time, so that a large
+/// configuration keeps no scrape waiting. Jobs keep their place although their client is gone.
+#[derive(Clone)]
+struct Lanes {
+    /// Metrics and status.
+    short: Arc<Semaphore>,
+    /// Configuration and explanations: up to seconds at a million routes.
+    long: Arc<Mutex<config::Latest>>,
+}
+
+impl Default for Lanes {
+    fn default() -> Lanes {
+        Lanes { short: Arc::new(Semaphore::new(1)), long: Arc::default() }
+    }
 }
 
 fn router(shared: Shared) -> Router {
-    Router::new()
-        .route("/metrics", get(metrics))
-        .route("/v1/ready", get(ready))
-        .route("/v1/status", get(status))
-        .route("/v1/reload", post(reload))
-        .fallback(|| async { refusal(StatusCode::NOT_FOUND, "no such resource") })
+    let mut router = Router::new();
+    for (_, path, handler) in resources() {
+        router = router.route(path, handler);
+    }
+    router
+        .fallback(async || no_such_resource())
         // The router adds Allow, from the methods of the resource.
-        .method_not_allowed_fallback(|| async {
+        .method_not_allowed_fallback(async || {
             refusal(StatusCode::METHOD_NOT_ALLOWED, "the resource has no such method")
         })
         .with_state(shared)
 }
 
-/// Refuses what a page of another site has a browser send: by a name of its own that resolves to
-/// this address (DNS rebinding), or across origins. A Unix socket is out of a browser's reach.
-async fn only_own_origin(request: Request, next: Next) -> Response {
-    match foreign(request.headers()) {
-        None => next.run(request).await,
-        Some(why) => refusal(StatusCode::FORBIDDEN, why),
-    }
+/// Everything that there is: method, path, and who answers.
+fn resources() -> [(&'static str, &'static str, MethodRouter<Shared>); 7] {
+    [
+        ("GET", "/metrics", get(answers::metrics)),
+        ("GET", "/v1/config", get(config::config)),
+        ("GET", "/v1/explain", get(explain::explain)),
+        ("GET", "/v1/ready", get(answers::ready)),
+        ("POST", "/v1/reload", post(answers::reload)),
+        ("GET", "/v1/status", get(answers::status)),
+        ("GET", "/v1/version", get(answers::version)),
+    ]
 }
 
-/// Why a request may come from a page of another site, if it may.
-fn foreign(headers: &HeaderMap) -> Option<&'static str> {
-    let hosts: Vec<_> = headers.get_all(header::HOST).iter().collect();
-    let host = match &*hosts {
-        // Browsers always send it.
-        [] => None,
-        [one] => one.to_str().ok(),
-        _ => return Some("more than one Host"),
-    };
-    if !hosts.is_empty() && !host.is_some_and(names_no_domain) {
-        return Some("Host must be an address or localhost");
-    }
-    let own = host.map(|host| format!("http://{host}"));
-    let is_own = |origin: &header::HeaderValue| {
-        let text = origin.to_str().unwrap_or_default();
-        own.as_ref().is_some_and(|own| own.eq_ignore_ascii_case(text))
-    };
-    let all_own = headers.get_all(header::ORIGIN).iter().all(is_own);
-    (!all_own).then_some("Origin must be that of the admin address")
-}
-
-/// Whether a Host names an address or this machine, and nothing that a name server answers for.
-fn names_no_domain(host: &str) -> bool {
-    let Ok(authority) = host.parse::<Authority>() else { return false };
-    let name = authority.host();
-    let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
-    let plain = !host.contains('@');
-    plain && (bare.parse::<IpAddr>().is_ok() || name.eq_ignore_ascii_case("localhost"))
-}
-
-/// Reads the configuration again, as HUP does, and answers when that is decided.
-async fn reload(State(shared): State<Shared>) -> Response {
-    let (caller, outcome) = oneshot::channel();
-    // Without a supervisor the process is ending.
-    let outcome = match shared.events.send(Event::Reload(caller)).await {
-        Ok(()) => outcome.await.unwrap_or(Outcome::Draining),
-        Err(_) => Outcome::Draining,
-    };
-    let (status, answer) = outcome.answer();
-    (status, [UNCACHED], Json(answer)).into_response()
-}
-
-async fn metrics(State(shared): State<Shared>) -> Response {
-    let text = render(&shared, |view| view.prometheus()).await;
-    let kind = [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8"), UNCACHED];
-    (kind, text).into_response()
-}
-
-async fn ready(State(shared): State<Shared>) -> Response {
-    let view = shared.view.borrow();
-    let status = match view.phase {
-        Phase::Ready => StatusCode::OK,
-        Phase::Starting | Phase::Draining => StatusCode::SERVICE_UNAVAILABLE,
-    };
-    (status, [UNCACHED], Json(view.ready())).into_response()
-}
-
-async fn status(State(shared): State<Shared>) -> Response {
-    ([UNCACHED], render(&shared, |view| Json(view.status())).await).into_response()
-}
-
-/// Measures and renders on a thread that may block: reading /proc does.
-async fn render<T: Send + Default + 'static>(shared: &Shared, how: fn(&ProcessView) -> T) -> T {
-    let mut view = shared.view.borrow().clone();
-    let measure = shared.measure.clone();
-    let rendered = tokio::task::spawn_blocking(move || {
-        measure(&mut view);
-        how(&view)
-    });
-    rendered.await.unwrap_or_default()
+fn no_such_resource() -> Response {
+    let status = StatusCode::NOT_FOUND;
+    let there_are: Vec<_> =
+        resources().iter().map(|(method, path, _)| format!("{method} {path}")).collect();
+    let error = "no such resource";
+    let answer = json!({ "error": error, "resources": there_are, "status": status.as_u16() });
+    (status, Json(answer)).into_response()
 }
 
 fn refusal(status: StatusCode, error: &str) -> Response {
@@ -293,7 +258,10 @@ const UNCACHED: (HeaderName, &str) = (header::CACHE_CONTROL, "no-store");
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::outcome::{Reason, Refusal};
+    use crate::control::outcome::{Outcome, Reason, Refusal};
+    use crate::control::source::Source;
+    use crate::observe::render::Phase;
+    use crate::snapshot::Ids;
     use std::os::unix::fs::PermissionsExt;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -321,8 +289,15 @@ mod tests {
         let admin = Admin::bind(&AdminPlan::Tcp(any)).expect("bound");
         let address = admin.address.clone();
         let (publish, view) = watch::channel(ProcessView::default());
+        let text = "[listener.a]\naddress = \"127.0.0.1:0\"\n[upstream.u]\n\
+                    endpoints = [{ address = \"127.0.0.1:1\" }]\n\
+                    [[route]]\nid = \"r\"\nprefix = \"/r\"\nupstream = \"u\"\n";
+        let source = Source::Text { name: "test".to_owned(), text: text.to_owned() };
+        let taken = source.load(&mut Ids::default(), 1).expect("valid").taken;
+        let (_, taken) = watch::channel(taken);
         let (sender, events) = mpsc::channel(4);
-        tokio::spawn(admin.serve(view, Arc::new(|view| view.resident_bytes = 7), sender));
+        let measure: Measure = Arc::new(|view| view.resident_bytes = 7);
+        tokio::spawn(admin.serve(Shown { view, taken, measure }, sender));
         (address, publish, events)
     }
 
@@ -343,12 +318,39 @@ mod tests {
 
         let missing = exchange(&address, "GET /other HTTP/1.1").await;
         assert!(missing.starts_with("HTTP/1.1 404 ") && missing.ends_with(r#""status":404}"#));
+        for (method, path, _) in resources() {
+            assert!(missing.contains(&format!("\"{method} {path}\"")), "{path}: {missing}");
+        }
+        let version = exchange(&address, "GET /v1/version HTTP/1.1").await;
+        assert!(version.ends_with(&format!("\"version\":\"{}\"}}", env!("CARGO_PKG_VERSION"))));
         let post = exchange(&address, "POST /v1/status HTTP/1.1\r\ncontent-length: 0").await;
         assert!(post.starts_with("HTTP/1.1 405 ") && post.ends_with(r#""status":405}"#), "{post}");
         assert!(post.to_lowercase().contains("\r\nallow: get,head\r\n"), "{post}");
         let get = exchange(&address, "GET /v1/reload HTTP/1.1").await;
         assert!(get.starts_with("HTTP/1.1 405 ") && get.ends_with(r#""status":405}"#), "{get}");
         assert!(get.to_lowercase().contains("\r\nallow: post\r\n"), "{get}");
+    }
+
+    #[tokio::test]
+    async fn the_configuration_is_shown_and_explained() {
+        let (address, publish, _events) = serving();
+        publish.send_modify(|view| view.config_applied_at_s = 1.5);
+        let asked = || exchange(&address, "GET /v1/config HTTP/1.1");
+        for config in <[String; 3]>::from(tokio::join!(asked(), asked(), asked())) {
+            assert!(config.starts_with("HTTP/1.1 200 "), "{config}");
+            let begins = r#"{"applied_at":"1970-01-01T00:00:01.500000Z","config":{"listener":"#;
+            assert!(config.contains(begins), "{config}");
+            assert!(config.ends_with(r#""files":["test"],"source":"","version":1}"#), "{config}");
+        }
+        let taken = exchange(&address, "GET /v1/explain?url=/r/x HTTP/1.1").await;
+        assert!(taken.starts_with("HTTP/1.1 200 ") && taken.contains(r#""matched":true"#));
+        let missed = exchange(&address, "GET /v1/explain?url=/x HTTP/1.1").await;
+        assert!(missed.starts_with("HTTP/1.1 200 ") && missed.contains(r#""matched":false"#));
+        for bad in ["", "?url=x", "?url=/&client=x", "?method=%20&url=/", "?url=/a%20b"] {
+            let refused = exchange(&address, &format!("GET /v1/explain{bad} HTTP/1.1")).await;
+            assert!(refused.starts_with("HTTP/1.1 400 "), "{bad}: {refused}");
+            assert!(refused.ends_with(r#""status":400}"#), "{bad}: {refused}");
+        }
     }
 
     #[tokio::test]

@@ -14,7 +14,7 @@ use super::access_log::{self, Sink};
 use super::listen::{self, Bound};
 use super::names;
 use super::outcome::{Caller, Reason, Refusal};
-use super::source::{Rejected, Source};
+use super::source::{Loaded, Rejected, Source, Taken};
 use crate::limits::{ADDRESSES_PER_NAME_MAX, RESOLVE_AT_START_MS, SNAPSHOT_SWEEP_MS};
 use crate::observe::Gauge;
 use crate::observe::access_log::AccessLogPlan;
@@ -42,8 +42,8 @@ pub enum Event {
 /// A configuration that can take force.
 #[derive(Debug)]
 pub struct Compiled {
-    /// The plans.
-    pub snapshot: Arc<Snapshot>,
+    /// Plans and texts.
+    pub taken: Taken,
     /// What is odd about it, rendered.
     pub warnings: String,
     /// Addresses of the names that it brings in, as far as they were found in time.
@@ -74,7 +74,7 @@ pub struct Helpers {
 }
 
 impl Helpers {
-    /// Starts them; `first` is the snapshot in force and `ids` the identities that it was
+    /// Starts them; `first` is the configuration in force and `ids` the identities that it was
     /// compiled with.
     ///
     /// # Errors
@@ -82,7 +82,7 @@ impl Helpers {
     pub fn start(
         source: Source,
         ids: Ids,
-        first: Arc<Snapshot>,
+        first: Taken,
         events: &mpsc::Sender<Event>,
     ) -> std::io::Result<Helpers> {
         // One job at a time each: the control thread asks again only after the answer.
@@ -128,11 +128,11 @@ impl Helpers {
 }
 
 /// Compiles snapshots, and frees them: workers and the control thread only ever let go of one,
-/// because freeing 50,000 routes takes tens of milliseconds.
+/// because freeing 50,000 routes takes tens of milliseconds. Texts go with their snapshots.
 struct Compiler {
     source: Source,
     ids: Ids,
-    held: Vec<Arc<Snapshot>>,
+    held: Vec<Taken>,
     alive: Arc<Gauge>,
     events: mpsc::Sender<Event>,
 }
@@ -158,7 +158,7 @@ impl Compiler {
                 Err(RecvTimeoutError::Disconnected) => return,
             }
             // The control thread holds the one in force; the event above holds a new one.
-            self.held.retain(|snapshot| Arc::strong_count(snapshot) > 1);
+            self.held.retain(|held| Arc::strong_count(&held.snapshot) > 1);
             self.alive.set(self.held.len() as u64);
         }
     }
@@ -166,18 +166,19 @@ impl Compiler {
     fn compile(&mut self, job: &Job) -> Result<Compiled, Refusal> {
         let current = &*job.current;
         let loaded = self.source.load(&mut self.ids, job.version).map_err(rejected)?;
-        if let Some(text) = needs_restart(current, &loaded.snapshot) {
+        let snapshot = &*loaded.taken.snapshot;
+        if let Some(text) = needs_restart(current, snapshot) {
             return Err(Refusal { reason: Reason::NeedsRestart, text });
         }
-        let snapshot = Arc::new(loaded.snapshot);
-        let addresses = resolve_new(&snapshot, current);
+        let addresses = resolve_new(snapshot, current);
         let log = new_log(current.access_log.as_ref(), snapshot.access_log.as_ref())
             .map_err(|text| Refusal { reason: Reason::LogUnopened, text })?;
         // Last, because from then on connections come that somebody has to accept.
         let bound = listen::bind_new(&snapshot.listeners, &current.listeners, job.workers)
             .map_err(|unbound| Refusal { reason: Reason::Unbound, text: unbound.text })?;
-        self.held.push(snapshot.clone());
-        Ok(Compiled { snapshot, warnings: loaded.warnings, addresses, bound, log })
+        let Loaded { taken, warnings } = loaded;
+        self.held.push(taken.clone());
+        Ok(Compiled { taken, warnings, addresses, bound, log })
     }
 }
 

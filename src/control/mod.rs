@@ -3,6 +3,7 @@
 //! It runs on the process's main thread and never blocks for more than 5 ms; what does block runs
 //! on the threads of `helper`.
 
+pub mod about;
 pub mod access_log;
 pub mod admin;
 pub mod source;
@@ -33,13 +34,14 @@ use crate::observe::access_log::{LogBuffer, LogTallies, log_queue};
 use crate::observe::render::{Phase, ProcessView};
 use crate::snapshot::{Ids, Snapshot};
 use access_log::Writer;
-use admin::Admin;
+use admin::{Admin, Shown};
 use cores::Cores;
 use fleet::{Fleet, Spawn, Start};
 use helper::{Event, Helpers};
 use names::Names;
 use process::Process;
 use signals::Signals;
+use source::{Loaded, Taken};
 use supervise::Supervisor;
 
 /// What `run` is asked to do.
@@ -56,7 +58,7 @@ pub struct Options {
 pub fn run(options: Options) -> ExitCode {
     let process = Process::new();
     let mut ids = Ids::default();
-    let loaded = match options.source.load(&mut ids, 1) {
+    let Loaded { taken, warnings } = match options.source.load(&mut ids, 1) {
         Ok(loaded) => loaded,
         Err(rejected) => {
             complain(&rejected.rendered);
@@ -64,10 +66,10 @@ pub fn run(options: Options) -> ExitCode {
         }
     };
     let log = log::start();
-    if !loaded.warnings.is_empty() {
-        tracing::warn!("the configuration has warnings:\n{}", loaded.warnings);
+    if !warnings.is_empty() {
+        tracing::warn!("the configuration has warnings:\n{warnings}");
     }
-    // Two threads at most for what blocks: rendering metrics and status.
+    // Two threads at most for what blocks: see `admin::Lanes`.
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(2).build();
     let mut socket = None;
@@ -75,7 +77,10 @@ pub fn run(options: Options) -> ExitCode {
         Ok(runtime) => {
             let dropped = log.dropped.clone();
             let launch = Launch { options, process, spawn: crate::worker::spawn, dropped };
-            runtime.block_on(launch.serve(loaded.snapshot, ids, &mut socket))
+            let ran = runtime.block_on(launch.serve(taken, ids, &mut socket));
+            // Nobody waits for an answer of the admin API that is being rendered.
+            runtime.shutdown_background();
+            ran
         }
         Err(error) => Err(format!("the control thread cannot start: {error}")),
     };
@@ -111,12 +116,12 @@ impl Launch {
     /// Binds, starts everything and supervises it. `socket` becomes the file to remove at the end.
     async fn serve(
         self,
-        snapshot: Snapshot,
+        taken: Taken,
         ids: Ids,
         socket: &mut Option<PathBuf>,
     ) -> Result<u8, String> {
         let cannot = |what: &'static str| move |error| format!("{what}: {error}");
-        let snapshot = Arc::new(snapshot);
+        let snapshot = taken.snapshot.clone();
         let mut signals = Signals::register().map_err(cannot("signals cannot be taken over"))?;
         let descriptors = cores::raise_descriptors();
         let cores = Cores::read();
@@ -132,19 +137,20 @@ impl Launch {
 
         let (sender, mut events) = mpsc::channel(EVENTS_MAX);
         let source = self.options.source.clone();
-        let helpers = Helpers::start(source, ids, snapshot.clone(), &sender)
+        let helpers = Helpers::start(source, ids, taken.clone(), &sender)
             .map_err(cannot("a helper thread cannot start"))?;
         let reports = helpers.reports.clone();
         let (view, shown) = watch::channel(self.view(&snapshot, &admin, descriptors));
         // Admin requests and the control thread; workers never.
         let series = Series::default();
-        tokio::spawn(admin.serve(shown, self.measure(&helpers, &series, writer.tallies()), sender));
+        let (in_force, taken) = watch::channel(taken);
+        let measure = self.measure(&helpers, &series, writer.tallies());
+        tokio::spawn(admin.serve(Shown { view: shown, taken, measure }, sender));
 
         let names = Names::new(&snapshot, Instant::now());
         let banner = self.options.banner.clone();
-        let current = snapshot.clone();
         let mut supervisor =
-            Supervisor::new(current, names, helpers, bound.addresses, view, banner);
+            Supervisor::new(in_force, names, helpers, bound.addresses, view, banner);
         resolve_first(&mut supervisor, &mut events).await;
         // In a block of its own, because the lock must not be held while it supervises.
         let fleet = {

@@ -21,14 +21,21 @@ pub enum Source {
     },
 }
 
-/// A configuration that was taken.
+/// A configuration that was read and may take force.
 #[derive(Debug)]
 pub struct Loaded {
-    /// What runs.
-    pub snapshot: Snapshot,
+    /// What was taken.
+    pub taken: Taken,
     /// What is odd about it, rendered; empty where nothing is.
     pub warnings: String,
-    /// Its texts, to show them later.
+}
+
+/// A configuration that was taken.
+#[derive(Clone, Debug)]
+pub struct Taken {
+    /// What runs.
+    pub snapshot: Arc<Snapshot>,
+    /// Its texts, to show them.
     pub sources: Arc<Sources>,
 }
 
@@ -65,7 +72,8 @@ impl Source {
         };
         let loaded = loaded.map_err(refused)?;
         let warnings = loaded.warnings_text(false);
-        Ok(Loaded { snapshot: loaded.snapshot, warnings, sources: loaded.sources })
+        let taken = Taken { snapshot: Arc::new(loaded.snapshot), sources: loaded.sources };
+        Ok(Loaded { taken, warnings })
     }
 }
 

@@ -18,6 +18,7 @@ use super::fleet::Fleet;
 use super::helper::{Event, Helpers};
 use super::names::Names;
 use super::signals::{Signal, Signals};
+use super::source::Taken;
 use crate::io::DriverReport;
 use crate::limits::{DRAIN_MARGIN_MS, INBOX_RETRY_MS, START_MS};
 use crate::observe::render::{Phase, ProcessView};
@@ -38,6 +39,8 @@ pub struct Supervisor {
     pub access_log: Option<Writer>,
     helpers: Helpers,
     current: Arc<Snapshot>,
+    /// The same with its texts, for whoever shows it.
+    in_force: watch::Sender<Taken>,
     /// Where listeners listen: where a plan has port 0, the one that the system chose.
     bound: BTreeMap<ListenerId, SocketAddr>,
     view: watch::Sender<ProcessView>,
@@ -61,13 +64,14 @@ struct Waiting {
 impl Supervisor {
     /// Waits for the start of a fleet that [`Supervisor::started_with`] brings.
     pub fn new(
-        current: Arc<Snapshot>,
+        in_force: watch::Sender<Taken>,
         names: Names,
         helpers: Helpers,
         bound: BTreeMap<ListenerId, SocketAddr>,
         view: watch::Sender<ProcessView>,
         banner: Option<String>,
     ) -> Supervisor {
+        let current = in_force.borrow().snapshot.clone();
         let supervisor = Supervisor {
             fleet: Fleet::default(),
             names,
@@ -75,6 +79,7 @@ impl Supervisor {
             access_log: None,
             helpers,
             current,
+            in_force,
             bound,
             view,
             banner,

@@ -8,6 +8,7 @@ mod status;
 use std::sync::Arc;
 
 use super::WorkerCounters;
+use super::access_log::DateText;
 use super::series::{Names, SeriesView};
 use crate::error::ErrorKind;
 
@@ -32,6 +33,8 @@ pub struct ProcessView {
     pub snapshots_alive: u64,
     /// Whether the last change of it was taken; the start counts.
     pub last_reload_success: bool,
+    /// How the last attempt to change it ended; none before the first.
+    pub last_reload: Option<LastReload>,
     /// Changes by [`ReloadResult`].
     pub reloads: [u64; ReloadResult::ALL.len()],
     /// Where the admin API listens.
@@ -85,6 +88,17 @@ impl Phase {
     }
 }
 
+/// The last attempt to change the configuration.
+#[derive(Clone, Debug)]
+pub struct LastReload {
+    /// How it ended.
+    pub result: ReloadResult,
+    /// When, in seconds since 1970.
+    pub at_s: f64,
+    /// For people: why it was refused, or what is in force.
+    pub message: String,
+}
+
 /// How an attempt to change the configuration ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReloadResult {
@@ -133,6 +147,13 @@ pub struct WorkerView {
     pub connections_max: usize,
     /// Its counters.
     pub counters: Arc<WorkerCounters>,
+}
+
+/// Seconds since 1970 as RFC 3339, in UTC with microseconds.
+pub fn time_text(at_s: f64) -> String {
+    // A negative time becomes 0.
+    let mut dates = DateText::new();
+    String::from_utf8_lossy(dates.rfc3339((at_s * 1e6) as u64)).into_owned()
 }
 
 impl ProcessView {

@@ -5,9 +5,11 @@ use std::net::{IpAddr, Ipv4Addr};
 use serde_json::{Value, json};
 
 use super::Snapshot;
+use crate::config::show::{REDACTED, is_secret};
 use crate::context::source::{form_decoded, is_token};
-use crate::context::{RequestContext, Scope};
+use crate::context::{Condition, RequestContext, Scope};
 use crate::error::ErrorKind;
+use crate::filter::{Entry, Phase};
 use crate::http::uri::PathFacts;
 use crate::route::{Action, Explanation, RoutePlan, Target, Targets};
 use crate::upstream::{EndpointPlan, UpstreamPlan};
@@ -48,7 +50,7 @@ impl Query {
                 self.headers.push((name.into(), value.into()));
                 Ok(())
             }
-            None => Err(format!("{line:?} is no header; write 'Name: value'")),
+            None => Err(format!("header: {line:?} is no field; write 'Name: value'")),
         }
     }
 
@@ -56,25 +58,48 @@ impl Query {
     /// `header` may stand several times, and without a method it is GET.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Which parameter is wrong, why, and what to write.
     pub fn parse(query: &str) -> Result<Query, String> {
         let mut parsed = Query::new("GET", "");
+        let mut seen: Vec<&str> = Vec::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
             let value = String::from_utf8(form_decoded(value.as_bytes()).into_owned())
-                .map_err(|_| format!("{key} is not UTF-8"))?;
+                .map_err(|_| format!("{key}: it is not UTF-8; write the %XX of UTF-8"))?;
+            if key != "header" && seen.contains(&key) {
+                return Err(format!("{key}: it stands twice; give it once"));
+            }
+            seen.push(key);
             match key {
                 "method" => parsed.method = value,
                 "url" => parsed.url = value,
                 "header" => parsed.add_header(&value)?,
                 "client" => {
-                    let address = value.parse().map_err(|_| format!("{value:?} is no address"));
-                    parsed.client = address?;
+                    parsed.client = value.parse().map_err(|_| {
+                        format!("client: {value:?} is no IP address; write one such as 192.0.2.7")
+                    })?;
                 }
-                _ => return Err(format!("{key:?} is not one of method, url, header, client")),
+                _ => {
+                    return Err(format!(
+                        "{key:?} is none of the parameters method, url, header, client; an & inside \
+                         one of them is written %26"
+                    ));
+                }
             }
         }
-        if parsed.url.is_empty() { Err("url is missing".into()) } else { Ok(parsed) }
+        match parsed.url.is_empty() {
+            true => Err("url: it is missing; give url=/path or url=http://host/path".into()),
+            false => Ok(parsed),
+        }
+    }
+
+    /// As [`Query::parse`] reads it.
+    pub fn to_text(&self) -> String {
+        let mut text = format!("method={}&url={}", encoded(&self.method), encoded(&self.url));
+        for (name, value) in &self.headers {
+            text += &format!("&header={}", encoded(&format!("{name}: {value}")));
+        }
+        text + &format!("&client={}", self.client)
     }
 
     /// The head that a client would send.
@@ -91,13 +116,19 @@ impl Query {
                 (Some(authority), target)
             }
             None if url.starts_with('/') || url == "*" => (None, url),
-            None => return Err(format!("{url:?} begins with neither / nor http://")),
+            None => {
+                return Err(format!(
+                    "url: {url:?} begins with neither / nor http://; write /path or http://host/path"
+                ));
+            }
         };
         if self.method.is_empty() || !self.method.bytes().all(is_token) {
-            return Err(format!("{:?} is no method", self.method));
+            return Err(format!("method: {:?} is none; write one such as GET", self.method));
         }
         if target.bytes().chain(authority.unwrap_or("").bytes()).any(|b| b <= b' ' || b == 127) {
-            return Err(format!("{url:?} has a space or a control character; write it as %XX"));
+            return Err(format!(
+                "url: {url:?} has a space or a control character; write it as %XX"
+            ));
         }
         let slash = if target.starts_with('?') || target.is_empty() { "/" } else { "" };
         let named = self.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host"));
@@ -112,6 +143,16 @@ impl Query {
         }
         Ok((head + "\r\n").into_bytes())
     }
+}
+
+/// With everything as `%XX` that means something in a query.
+fn encoded(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/:".contains(&byte);
+    let one = |byte: u8| match plain(byte) {
+        true => char::from(byte).to_string(),
+        false => format!("%{byte:02X}"),
+    };
+    text.bytes().map(one).collect()
 }
 
 /// What becomes of a request in a snapshot. `matched` says whether it has a route.
@@ -166,7 +207,10 @@ fn add_steps(answer: &mut Value, snapshot: &Snapshot, explanation: &Explanation)
     let steps = explanation.steps.iter().map(|step| {
         let mut value = named(step.route);
         value["host"] = if step.host.is_empty() { "any".into() } else { step.host.clone().into() };
-        value["failed"] = step.failed.clone().into();
+        let conditions =
+            snapshot.routes.get(step.route).map_or(&[][..], |route| route.conditions());
+        let failed = step.failed.clone();
+        value["failed"] = failed.map(|text| conditions.iter().fold(text, without_secret)).into();
         value
     });
     answer["steps"] = steps.collect();
@@ -186,7 +230,7 @@ fn add_route(
     context: &RequestContext,
     facts: &PathFacts,
 ) {
-    let conditions: Vec<_> = route.conditions().iter().map(ToString::to_string).collect();
+    let conditions: Vec<_> = route.conditions().iter().map(words).collect();
     answer["route"] = json!({
         "id": &*route.id,
         "takes": route.matcher.to_string(),
@@ -196,8 +240,8 @@ fn add_route(
         "body_bytes_max": route.body_bytes_max,
     });
     let chain = snapshot.chains.get(route.index);
-    let names = chain.iter().flat_map(|chain| chain.names()).map(|(name, _)| name);
-    answer["filters"] = names.collect();
+    let entries = chain.iter().flat_map(|chain| chain.entries());
+    answer["filters"] = entries.map(|entry| filter(entry, context)).collect();
     if let Err(kind) = route.path_policy.admit(facts) {
         answer["refused"] = refusal(kind);
         return;
@@ -237,6 +281,50 @@ fn add_route(
                 Err(kind) => answer["refused"] = refusal(kind),
             }
         }
+    }
+}
+
+/// A filter and whether the request passes it: by the request as it comes, which a filter before it
+/// may yet change.
+fn filter(entry: &Entry, context: &RequestContext) -> Value {
+    let failed = entry.when.iter().find(|condition| !condition.holds(context));
+    json!({
+        "name": &*entry.name,
+        "phase": phase(entry),
+        "when": entry.when.iter().map(words).collect::<Vec<_>>(),
+        "applies": failed.is_none(),
+        "failed": failed.map(|one| without_secret(one.failure(context), one)),
+    })
+}
+
+/// A condition in words that may be shown: as in `/v1/config`, no value under a secret's name.
+fn words(condition: &Condition) -> String {
+    let text = condition.to_string();
+    let mut parts = text.strip_prefix("not ").unwrap_or(&text).splitn(4, ' ');
+    let (Some("header" | "cookie" | "query"), Some(name), Some(_), Some(value)) =
+        (parts.next(), parts.next(), parts.next(), parts.next())
+    else {
+        return text;
+    };
+    match is_secret(name) {
+        true => format!("{}{REDACTED}", &text[..text.len() - value.len()]),
+        false => text,
+    }
+}
+
+/// A text that may quote a condition, as one that may be shown.
+fn without_secret(text: String, condition: &Condition) -> String {
+    text.replacen(&condition.to_string(), &words(condition), 1)
+}
+
+/// The first phase in which it does anything.
+fn phase(entry: &Entry) -> &'static str {
+    match entry.phase {
+        _ if !entry.hooks.request && entry.hooks.response => "response",
+        _ if !entry.hooks.request && entry.hooks.log => "log",
+        Phase::Access => "access",
+        Phase::Transform => "transform",
+        Phase::Upstream => "upstream",
     }
 }
 
@@ -317,9 +405,28 @@ mod tests {
         assert_eq!(query.headers, [header("X-A", "1"), header("B", "2")]);
         assert_eq!((&*query.method, &*query.url), ("POST", "http://a.test/b?c=d"));
         assert!(query.client.is_ipv6());
-        for bad in ["", "url=", "url=/&x=1", "url=/&client=x", "url=/&header=x", "url=%ff"] {
-            assert!(Query::parse(bad).is_err(), "{bad}");
+        for (bad, parameter) in [
+            ("", "url: "),
+            ("url=", "url: "),
+            ("url=%ff", "url: "),
+            ("url=/&url=/", "url: "),
+            ("url=/&x=1", "\"x\" is none"),
+            ("url=/&client=x", "client: "),
+            ("url=/&header=x", "header: "),
+            ("url=/&method=A&method=B", "method: "),
+        ] {
+            let error = Query::parse(bad).expect_err(bad);
+            assert!(error.starts_with(parameter), "{bad}: {error}");
         }
+    }
+
+    #[test]
+    fn a_question_is_read_as_it_was_written() {
+        let mut query = Query::new("M-SEARCH", "http://a.test/b c?d=e&f=%20+#g");
+        query.add_header("X-A: ä & b=c; \"d\" +").expect("valid");
+        query.add_header("X-B:").expect("valid");
+        query.client = "2001:db8::7".parse().expect("an address");
+        assert_eq!(Query::parse(&query.to_text()), Ok(query));
     }
 
     #[test]

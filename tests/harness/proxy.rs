@@ -30,6 +30,8 @@ pub struct Settings {
     pub upstreams: String,
     /// The routes: whole sections.
     pub routes: String,
+    /// Variables of its environment, beside those of the test.
+    pub environment: Vec<(&'static str, &'static str)>,
 }
 
 impl Settings {
@@ -44,6 +46,7 @@ impl Settings {
                     .into(),
             upstreams: upstream("main", &[endpoint(origin, 1)], ""),
             routes: route("all", "prefix = \"/\"", "main", ""),
+            environment: Vec::new(),
         }
     }
 
@@ -77,8 +80,14 @@ impl Settings {
         self
     }
 
+    /// With one more variable in its environment.
+    pub fn environment(mut self, name: &'static str, value: &'static str) -> Settings {
+        self.environment.push((name, value));
+        self
+    }
+
     fn text(&self, address: SocketAddr, admin: SocketAddr) -> String {
-        let Settings { driver, workers, runtime, listener, upstreams, routes } = self;
+        let Settings { driver, workers, runtime, listener, upstreams, routes, .. } = self;
         format!(
             "[runtime]\nworkers = {workers}\ndriver = \"{driver}\"\n{runtime}\n\
              [admin]\nlisten = \"{admin}\"\n\n\
@@ -130,6 +139,7 @@ impl Proxy {
         let child = Command::new(env!("CARGO_BIN_EXE_ringway"))
             .args(["run", "--config"])
             .arg(directory.join("ringway.toml"))
+            .envs(settings.environment.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)

@@ -5,12 +5,13 @@ use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 use super::{Supervisor, Waiting};
+use crate::control::access_log::Sink;
 use crate::control::cores;
 use crate::control::helper::Compiled;
 use crate::control::outcome::{Caller, Outcome, Reason, Refusal, unacknowledged};
 use crate::control::process::unix_time_s;
-use crate::limits::ACKNOWLEDGE_MS;
-use crate::observe::render::{ProcessView, ReloadResult};
+use crate::limits::{ACKNOWLEDGE_MS, LAST_RELOAD_TEXT_BYTES_MAX};
+use crate::observe::render::{LastReload, ProcessView, ReloadResult};
 use crate::snapshot::Snapshot;
 
 /// Where reloads are on their way.
@@ -33,6 +34,8 @@ struct Applying {
     waiting: Waiting,
     callers: Vec<Caller>,
     warnings: String,
+    /// What the access log goes on to once no worker writes lines of the configuration before.
+    log: Option<Sink>,
 }
 
 impl Reloads {
@@ -94,18 +97,18 @@ impl Supervisor {
     }
 
     fn apply(&mut self, compiled: Compiled, callers: Vec<Caller>, since: Instant, now: Instant) {
-        let Compiled { snapshot, warnings, addresses, bound, log } = compiled;
+        let Compiled { taken, warnings, addresses, bound, mut log } = compiled;
         if !warnings.is_empty() {
             tracing::warn!("the new configuration has warnings:\n{warnings}");
         }
-        if let (Some(sink), Some(writer)) = (log, &self.access_log)
-            && !writer.replace(sink)
-        {
-            tracing::error!("the access log is stuck: it goes on to where it went");
+        if self.current.access_log.is_none() {
+            // The first lines may come before the last worker has acknowledged.
+            self.log_to(log.take());
         }
-        self.current = snapshot;
+        self.current = taken.snapshot.clone();
+        self.in_force.send_replace(taken);
         let waiting = Waiting { since, ..self.wait(now, ACKNOWLEDGE_MS) };
-        self.reloads.applying = Some(Applying { waiting, callers, warnings });
+        self.reloads.applying = Some(Applying { waiting, callers, warnings, log });
         self.names.follow(&self.current, now);
         for (name, addresses) in addresses {
             self.names.answer(name, Ok(addresses));
@@ -136,7 +139,7 @@ impl Supervisor {
         let gap = if refusal.reason == Reason::Rejected { "\n" } else { " " };
         let text = &refusal.text;
         tracing::error!("reload refused, configuration {version} stays in force:{gap}{text}");
-        self.count(refusal.reason.result());
+        self.count(refusal.reason.result(), text);
         tell(callers, &Outcome::Refused { refusal, version });
     }
 
@@ -149,9 +152,11 @@ impl Supervisor {
         if !applying.waiting.workers.is_empty() {
             return;
         }
-        let Some(Applying { waiting, callers, warnings }) = self.reloads.applying.take() else {
+        let Some(Applying { waiting, callers, warnings, log }) = self.reloads.applying.take()
+        else {
             return;
         };
+        self.log_to(log);
         if self.current.access_log.is_none()
             && let Some(writer) = &self.access_log
         {
@@ -160,8 +165,9 @@ impl Supervisor {
             let _ = writer.close();
         }
         let ms = now.duration_since(waiting.since).as_secs_f64() * 1000.0;
-        tracing::info!("configuration {version} is in force on every worker after {ms:.1} ms");
-        self.count(ReloadResult::Applied);
+        let text = format!("configuration {version} is in force on every worker after {ms:.1} ms");
+        tracing::info!("{text}");
+        self.count(ReloadResult::Applied, &text);
         let ms = (ms * 10.0).round() / 10.0;
         tell(callers, &Outcome::Applied { version, workers: self.fleet.len(), ms, warnings });
         self.next_reload(now);
@@ -173,8 +179,10 @@ impl Supervisor {
         let Some(late) = self.reloads.applying.take_if(due) else { return };
         let version = self.current.version;
         let workers: Vec<_> = late.waiting.workers.into_iter().collect();
-        tracing::error!("{}", unacknowledged(version, &workers));
-        self.count(ReloadResult::Unacknowledged);
+        let text = unacknowledged(version, &workers);
+        tracing::error!("{text}");
+        self.log_to(late.log);
+        self.count(ReloadResult::Unacknowledged, &text);
         tell(late.callers, &Outcome::Unacknowledged { version, workers });
         self.next_reload(now);
     }
@@ -194,12 +202,29 @@ impl Supervisor {
         shown(&self.current)
     }
 
-    fn count(&mut self, result: ReloadResult) {
+    /// Has the access log written to another target, if there is one.
+    fn log_to(&self, sink: Option<Sink>) {
+        if let (Some(sink), Some(writer)) = (sink, &self.access_log)
+            && !writer.replace(sink)
+        {
+            tracing::error!("the access log is stuck: it goes on to where it went");
+        }
+    }
+
+    fn count(&mut self, result: ReloadResult, text: &str) {
+        let message = cut(text, LAST_RELOAD_TEXT_BYTES_MAX).trim_end().to_owned();
         self.publish(|view: &mut ProcessView| {
             view.reloads[result as usize] += 1;
             view.last_reload_success = result == ReloadResult::Applied;
+            view.last_reload = Some(LastReload { result, at_s: unix_time_s(), message });
         });
     }
+}
+
+/// The longest beginning of at most so many bytes.
+fn cut(text: &str, bytes_max: usize) -> &str {
+    let end = (0..=bytes_max.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+    &text[..end.unwrap_or(0)]
 }
 
 /// Tells callers; those that have gone away do not hear it.

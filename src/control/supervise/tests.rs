@@ -77,18 +77,19 @@ impl Bench {
         std::fs::write(&file, config(address, "127.0.0.1:1")).expect("written");
         let source = Source::File(file.clone());
         let mut ids = Ids::default();
-        let snapshot = Arc::new(source.load(&mut ids, 1).expect("valid").snapshot);
+        let taken = source.load(&mut ids, 1).expect("valid").taken;
+        let snapshot = taken.snapshot.clone();
         let (sender, events) = mpsc::channel(64);
-        let helpers = Helpers::start(source, ids, snapshot.clone(), &sender).expect("threads");
+        let helpers = Helpers::start(source, ids, taken.clone(), &sender).expect("threads");
         let reports = helpers.reports.clone();
         let first = ProcessView { config_version: 1, ..ProcessView::default() };
         let (publish, view) = watch::channel(first);
         let now = Instant::now();
         let names = Names::new(&snapshot, now);
         let bound = listen::bind(&snapshot.listeners, 2).expect("bound");
-        let current = snapshot.clone();
+        let (in_force, _) = watch::channel(taken);
         let mut supervisor =
-            Supervisor::new(current, names, helpers, bound.addresses, publish, None);
+            Supervisor::new(in_force, names, helpers, bound.addresses, publish, None);
         let start = Start {
             spawn,
             snapshot: &snapshot,

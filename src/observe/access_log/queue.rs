@@ -107,8 +107,11 @@ pub fn log_queue() -> (LogBuffer, LogReceiver) {
 }
 
 impl LogBuffer {
-    /// Takes the format in force, none where the log is off. Records made before keep theirs.
+    /// Takes the format in force, none where the log is off. Records made before keep theirs, and are
+    /// handed over: once a worker has said that a configuration is in force, the writer has all lines
+    /// of the one before.
     pub fn set_format(&mut self, format: Option<Format>) {
+        self.hand_over();
         self.wall = WallClock::read();
         self.format = format;
     }
@@ -269,6 +272,16 @@ mod tests {
         buffer.flush();
         assert!(receiver.take().is_none());
         assert_eq!(receiver.tally.chunks_made.get(), 0);
+    }
+
+    #[test]
+    fn another_format_or_none_begins_another_chunk() {
+        let (mut buffer, receiver) = on();
+        for format in [Some(Format::Json), None] {
+            buffer.record(&record(1));
+            buffer.set_format(format);
+            assert_eq!(receiver.take().map(|chunk| chunk.records), Some(1));
+        }
     }
 
     #[test]

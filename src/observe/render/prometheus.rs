@@ -41,12 +41,12 @@ impl ProcessView {
     fn write_config(&self, text: &mut Exposition) {
         text.family("ringway_config_version", "gauge", "Configuration in force.");
         text.sample("ringway_config_version", &[], self.config_version);
-        let applied = "ringway_config_applied_timestamp_seconds";
-        text.family(applied, "gauge", "When it took force.");
-        text.sample(applied, &[], self.config_applied_at_s);
         let success = "ringway_config_last_reload_success";
         text.family(success, "gauge", "Whether the last change was taken.");
         text.sample(success, &[], u64::from(self.last_reload_success));
+        let applied = "ringway_config_last_reload_success_timestamp_seconds";
+        text.family(applied, "gauge", "When the configuration in force took force.");
+        text.sample(applied, &[], self.config_applied_at_s);
         let alive = "ringway_config_snapshots_alive";
         text.family(alive, "gauge", "Compiled configurations still held.");
         text.sample(alive, &[], self.snapshots_alive);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::{Phase, ProcessView, ReloadResult, WorkerView};
+use super::{LastReload, Phase, ProcessView, ReloadResult, WorkerView, time_text};
 use crate::error::ErrorKind;
 use crate::limits::{STATUS_ROUTES_MAX, STATUS_SERIES_MAX};
 use crate::observe::WorkerCounters;
@@ -38,6 +38,8 @@ impl ProcessView {
             "config": {
                 "version": self.config_version,
                 "source": self.config_source,
+                "applied_at": time_text(self.config_applied_at_s),
+                "last_reload": self.last_reload.as_ref().map(last_reload),
                 "last_reload_success": self.last_reload_success,
                 "reloads": reloads,
             },
@@ -94,6 +96,11 @@ impl ProcessView {
             phase => json!({ "ready": false, "reasons": [phase.name()] }),
         }
     }
+}
+
+fn last_reload(last: &LastReload) -> Value {
+    let (result, at) = (last.result.name(), time_text(last.at_s));
+    json!({ "result": result, "at": at, "message": last.message })
 }
 
 fn worker_status((index, worker): (usize, &WorkerView)) -> Value {
