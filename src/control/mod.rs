@@ -144,7 +144,7 @@ impl Launch {
         // Admin requests and the control thread; workers never.
         let series = Series::default();
         let (in_force, taken) = watch::channel(taken);
-        let measure = self.measure(&helpers, &series, writer.tallies());
+        let measure = self.measure(&helpers, &series, writer.tallies(), taken.clone());
         tokio::spawn(admin.serve(Shown { view: shown, taken, measure }, sender));
 
         let names = Names::new(&snapshot, Instant::now());
@@ -195,7 +195,13 @@ impl Launch {
         }
     }
 
-    fn measure(&self, helpers: &Helpers, series: &Series, logged: LogTallies) -> admin::Measure {
+    fn measure(
+        &self,
+        helpers: &Helpers,
+        series: &Series,
+        logged: LogTallies,
+        taken: watch::Receiver<Taken>,
+    ) -> admin::Measure {
         let series = series.clone();
         let (process, dropped, alive) = (self.process, self.dropped.clone(), helpers.alive.clone());
         Arc::new(move |view| {
@@ -203,6 +209,10 @@ impl Launch {
             view.series =
                 series.lock().unwrap_or_else(PoisonError::into_inner).collect(&view.names);
             view.snapshots_alive = alive.get();
+            let snapshot = taken.borrow().snapshot.clone();
+            view.crowded = (snapshot.filters.iter())
+                .filter_map(|entry| Some((entry.name.to_string(), entry.filter.crowded()?)))
+                .collect();
             let logged = logged.sum();
             view.access_log_records = logged.written;
             view.access_log_dropped = logged.dropped_at_queue + logged.dropped_at_target;

@@ -127,9 +127,10 @@ pub trait Filter: fmt::Debug + Send + Sync {
     /// Is told how it ended.
     fn on_log(&self, _context: &RequestContext, _status: u16) {}
 
-    /// How often a limiter had no room for a key and let it share with another.
-    fn crowded(&self) -> u64 {
-        0
+    /// How often a limiter had no room for a key and let it share with another; none where the
+    /// filter has no keys.
+    fn crowded(&self) -> Option<u64> {
+        None
     }
 }
 

@@ -146,8 +146,8 @@ impl Filter for RateLimit {
         }
     }
 
-    fn crowded(&self) -> u64 {
-        self.buckets.crowded()
+    fn crowded(&self) -> Option<u64> {
+        Some(self.buckets.crowded())
     }
 }
 

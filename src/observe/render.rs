@@ -51,6 +51,8 @@ pub struct ProcessView {
     pub access_log_records: u64,
     /// Records that it dropped because its disk fell behind.
     pub access_log_dropped: u64,
+    /// For each limiter, how often a key shared the bucket of others.
+    pub crowded: Vec<(String, u64)>,
     /// Access log records that wait to be written.
     pub access_log_waiting: u64,
     /// Log lines that were dropped because the log thread fell behind.

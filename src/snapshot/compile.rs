@@ -14,7 +14,7 @@ use crate::config::read::Address;
 use crate::config::tree::Node;
 use crate::config::written::{self, Admin, Config, Driver, LogFormat, Route};
 use crate::config::{Diagnostic, Diagnostics, Gathered, Source};
-use crate::filter::FilterChain;
+use crate::filter::{Entry, FilterChain};
 use crate::http::HeadLimits;
 use crate::limits::*;
 use crate::observe::Names;
@@ -176,7 +176,8 @@ fn snapshot(
     let plans: Vec<Arc<RoutePlan>> = (rules.enumerate())
         .map(|(index, (written, rule))| Arc::new(routes::plan(written, rule, index, &by_name, ids)))
         .collect();
-    let names = Arc::new(names(&listeners, &upstreams, &plans, &chains));
+    let filters = each_once(&chains);
+    let names = Arc::new(names(&listeners, &upstreams, &plans, &filters));
     let routes = RouteTable::new(plans.iter().cloned());
     let fine_timeouts = listeners
         .iter()
@@ -198,6 +199,7 @@ fn snapshot(
         routes,
         plans,
         chains,
+        filters,
         names,
         fine_timeouts,
     }
@@ -208,7 +210,7 @@ fn names(
     listeners: &[Arc<ListenerPlan>],
     upstreams: &[Arc<UpstreamPlan>],
     routes: &[Arc<RoutePlan>],
-    chains: &[Arc<FilterChain>],
+    filters: &[Entry],
 ) -> Names {
     let mut names = Names::default();
     for listener in listeners {
@@ -226,10 +228,16 @@ fn names(
     for route in routes {
         names.routes.set(route.number.0, Arc::from(&*route.id));
     }
-    for entry in chains.iter().flat_map(|chain| chain.entries()) {
+    for entry in filters {
         names.filters.set(entry.id.0, Arc::from(&*entry.name));
     }
     names
+}
+
+fn each_once(chains: &[Arc<FilterChain>]) -> Vec<Entry> {
+    let mut seen = HashSet::new();
+    let entries = chains.iter().flat_map(|chain| chain.entries());
+    entries.filter(|entry| seen.insert(entry.id)).cloned().collect()
 }
 
 fn upstream_timeouts(plan: &UpstreamPlan) -> [u64; 5] {

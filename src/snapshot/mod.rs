@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 
-use crate::filter::FilterChain;
+use crate::filter::{Entry, FilterChain};
 use crate::http::HeadLimits;
 pub use crate::io::driver::DriverChoice;
 use crate::observe::Names;
@@ -51,6 +51,8 @@ pub struct Snapshot {
     pub plans: Vec<Arc<RoutePlan>>,
     /// Their filters, in the same order.
     pub chains: Vec<Arc<FilterChain>>,
+    /// Every filter that a route has, once.
+    pub filters: Vec<Entry>,
     /// What metrics call its parts.
     pub names: Arc<Names>,
     /// Whether any timeout is below a second, so that sweeps must be fine.

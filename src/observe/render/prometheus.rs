@@ -110,6 +110,11 @@ impl ProcessView {
         text.sample(records, &[], self.access_log_records);
         text.family(dropped, "counter", "Records that the access log dropped.");
         text.sample(dropped, &[], self.access_log_dropped);
+        let crowded = "ringway_ratelimit_shared_buckets_total";
+        text.family(crowded, "counter", "Requests whose key shared a bucket: keys_max is too low.");
+        for (policy, count) in &self.crowded {
+            text.sample(crowded, &[("policy", policy)], count);
+        }
         let waiting = "ringway_access_log_waiting_records";
         text.family(waiting, "gauge", "Access log records that wait to be written.");
         text.sample(waiting, &[], self.access_log_waiting);

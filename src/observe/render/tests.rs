@@ -111,6 +111,7 @@ fn busy() -> ProcessView {
         access_log_records: 8,
         access_log_dropped: 9,
         access_log_waiting: 7,
+        crowded: vec![("per-key".into(), 3)],
         listeners: vec![("public".into(), "127.0.0.1:80".into())],
         ..view()
     }
@@ -151,6 +152,7 @@ fn series_carry_the_labels_of_the_configuration_and_no_zeros() {
         "ringway_access_log_records_total 8",
         "ringway_access_log_dropped_total 9",
         "ringway_access_log_waiting_records 7",
+        "ringway_ratelimit_shared_buckets_total{policy=\"per-key\"} 3",
     ] {
         assert!(text.lines().any(|it| it == line), "{line} is missing in\n{text}");
     }
