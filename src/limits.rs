@@ -135,6 +135,8 @@ pub const RESOLVE_INTERVAL_MS: u64 = 10_000;
 
 /// Messages waiting for a worker.
 pub const INBOX_MESSAGES: usize = 64;
+/// Time in which a reload must have been read and compiled: a million routes take seconds.
+pub const COMPILE_MS: u64 = 40_000;
 /// Time that `reload` waits for every worker's acknowledgement.
 pub const ACKNOWLEDGE_MS: u64 = 10_000;
 /// Time in which every worker must have started.
@@ -157,7 +159,7 @@ pub const SNAPSHOT_SWEEP_MS: u64 = 1_000;
 pub const EVENTS_MAX: usize = 1024;
 /// Workers: the processors that an affinity mask can name.
 pub const WORKERS_MAX: usize = 1024;
-/// Connections to the admin API; more wait in its backlog.
+/// Connections to the admin API; for one more the one that has asked nothing for longest is closed.
 pub const ADMIN_CONNECTIONS_MAX: usize = 64;
 /// Time in which a request to the admin API must have arrived; also how long one may stay idle.
 pub const ADMIN_HEAD_TIMEOUT_MS: u64 = 30_000;
@@ -313,6 +315,7 @@ const _: () = assert!(WEIGHT_DEFAULT <= WEIGHT_MAX && POOL_IDLE_DEFAULT <= POOL_
 const _: () = assert!(TRAILER_BYTES_MAX < HEAD_BUFFER_BYTES, "a trailer section fits a buffer");
 const _: () =
     assert!(RELOAD_TIMEOUT_MS > 2 * (ACKNOWLEDGE_MS + RESOLVE_AT_START_MS), "two in a row");
+const _: () = assert!(RELOAD_TIMEOUT_MS > COMPILE_MS + ACKNOWLEDGE_MS, "callers hear of it");
 const _: () = assert!(SWEEP_FINE_MS <= TIMEOUT_MS_MIN, "the sweep sees the shortest timeout");
 const _: () = assert!(HEAD_BYTES_MAX < u32::MAX as usize, "spans are 32 bits");
 const _: () = assert!(UPSTREAM_IDLE_TIMEOUT_MS < 60_000, "the proxy closes before the server");

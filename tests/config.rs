@@ -478,7 +478,8 @@ fn files_that_cannot_be_read_are_refused() {
     let syntax = Scratch::new("syntax", b"[listener\naddress = \n");
     for (path, parts) in [
         (gone.as_path(), ["cannot be read", "No such file"]),
-        (std::env::temp_dir().as_path(), ["cannot be read", "directory"]),
+        (std::env::temp_dir().as_path(), ["cannot be read", "it is a directory"]),
+        (Path::new("/dev/null"), ["cannot be read", "it is a device"]),
         (&latin.0, ["line 2 is not UTF-8", "at byte 11"]),
         (&syntax.0, ["not valid TOML", ":1:10"]),
     ] {
