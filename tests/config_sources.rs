@@ -279,6 +279,11 @@ fn a_pattern_that_matches_nothing_is_a_warning() {
         &warnings,
         &["warning: no file matches `*.json`", "main.toml:1:12", "`none/*`", "help: put"],
     );
+    let hidden = format!("include = [\"${{PASSWORD}}/*\"]\n{LISTENER}{UPSTREAM}{ROUTE}");
+    folder.write("main.toml", hidden.as_bytes());
+    let gathered = Gathered::from_file(&folder.0.join("main.toml"), &environment);
+    let said = gathered.warnings.render(&gathered.sources, false);
+    assert!(said.contains("no file matches") && !said.contains("hunter2"), "{said}");
     folder.write("main.toml", b"include = [\"*.json\"]\n");
     let refused = folder.load().expect_err("refused");
     has(&refused.to_string(), &["there is no route", "no file matches"]);
@@ -374,6 +379,16 @@ fn values_of_variables_stand_in_no_message() {
     let said = with_environment(&twice).expect_err("refused");
     assert!(!said.contains("hunter2"), "{said}");
     has(&said, &["two routes have the id `${PASSWORD}`"]);
+    // Parts of values.
+    let path =
+        |path: &str| format!("{LISTENER}{UPSTREAM}{}", ROUTE.replace("prefix = \"/\"", path));
+    for text in [
+        path("path = \"/{${PASSWORD}}/{${PASSWORD}}\""),
+        path("path = \"/{id}\"\nrewrite = \"/${path.${PASSWORD}}\""),
+    ] {
+        let said = with_environment(&text).expect_err("refused");
+        assert!(!said.contains("hunter2"), "{said}");
+    }
 }
 
 #[test]

@@ -182,7 +182,10 @@ impl<'a> Gathering<'a> {
                 let remedy =
                     format!("put files into `{}`, or remove the pattern", folder.display());
                 let warning = Diagnostic::warning(span.clone(), message).label("includes nothing");
-                self.warnings.push(warning.remedy(remedy));
+                // The values of variables are known where the errors are gathered.
+                if let Some(warning) = self.decoder.found.concealed(warning.remedy(remedy)) {
+                    self.warnings.push(warning);
+                }
             }
             Ok(names) => names.iter().for_each(|name| self.file(&folder.join(name), span, depth)),
             Err(error) => {
