@@ -113,11 +113,12 @@ impl Core {
                 .endpoints
                 .iter()
                 .map(|endpoint| {
-                    let state = self
-                        .endpoint(endpoint.id)
-                        .unwrap_or_else(|| Endpoint::new(endpoint.clone(), self.counters.clone()));
-                    put(&mut endpoints, endpoint.id.0, state.clone());
-                    state
+                    let member = match self.endpoint(endpoint.id) {
+                        Some(kept) => kept.renewed(endpoint),
+                        None => Endpoint::new(endpoint.clone(), self.counters.clone()),
+                    };
+                    put(&mut endpoints, endpoint.id.0, member.clone());
+                    member
                 })
                 .collect();
             let upstream = self.upstream(plan.id).unwrap_or_else(|| Upstream::new(plan));
