@@ -131,7 +131,7 @@ impl Core {
             }
         }
         self.endpoints.replace(endpoints);
-        self.upstreams.replace(upstreams);
+        let before = self.upstreams.replace(upstreams);
         for (id, addresses) in self.resolved.borrow().iter() {
             if let Some(endpoint) = self.endpoint(*id) {
                 endpoint.set_addresses(addresses);
@@ -142,7 +142,7 @@ impl Core {
         self.series.retain(&snapshot.names);
         self.counters.snapshot_version.set(snapshot.version);
         self.snapshot.replace(Rc::new(Pinned(snapshot)));
-        self.holders.unpin_all();
+        self.holders.unpin_all(&|id| before.get(id.0 as usize).cloned().flatten());
     }
 
     /// The upstream with this id, while some snapshot in force names it.

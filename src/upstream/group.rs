@@ -1,6 +1,7 @@
 //! Run-time state of an upstream and its endpoints on one core.
 
 use std::cell::{Cell, RefCell};
+use std::fmt;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -70,6 +71,12 @@ impl Settings {
             tunnel_timeout_ms: plan.tunnel_timeout_ms,
             idle_connections_max: plan.idle_connections_max,
         }
+    }
+}
+
+impl fmt::Debug for Upstream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Upstream({})", self.name)
     }
 }
 
