@@ -248,6 +248,8 @@ pub const CONDITIONS_MAX: usize = 32;
 pub const PATTERN_BYTES_MAX: usize = 4_096;
 /// Bytes of the automaton that a regular expression becomes: it is shared by all workers.
 pub const PATTERN_TABLE_BYTES_MAX: usize = 1024 * 1024;
+/// Expressions whose groups a thread can find without new memory: a cache of some KiB each.
+pub const PATTERN_ENGINES_KEPT: usize = 64;
 /// Routes with a regular expression: a request may be tried against all of them.
 pub const ROUTE_PATTERNS_MAX: usize = 1_024;
 /// Segments of a route's prefix, or of a path with parameters: how deep a look-up may go.

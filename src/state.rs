@@ -113,11 +113,12 @@ impl Core {
                 .endpoints
                 .iter()
                 .map(|endpoint| {
-                    let state = self
-                        .endpoint(endpoint.id)
-                        .unwrap_or_else(|| Endpoint::new(endpoint.clone(), self.counters.clone()));
-                    put(&mut endpoints, endpoint.id.0, state.clone());
-                    state
+                    let member = match self.endpoint(endpoint.id) {
+                        Some(kept) => kept.renewed(endpoint),
+                        None => Endpoint::new(endpoint.clone(), self.counters.clone()),
+                    };
+                    put(&mut endpoints, endpoint.id.0, member.clone());
+                    member
                 })
                 .collect();
             let upstream = self.upstream(plan.id).unwrap_or_else(|| Upstream::new(plan));
@@ -130,7 +131,7 @@ impl Core {
             }
         }
         self.endpoints.replace(endpoints);
-        self.upstreams.replace(upstreams);
+        let before = self.upstreams.replace(upstreams);
         for (id, addresses) in self.resolved.borrow().iter() {
             if let Some(endpoint) = self.endpoint(*id) {
                 endpoint.set_addresses(addresses);
@@ -141,7 +142,7 @@ impl Core {
         self.series.retain(&snapshot.names);
         self.counters.snapshot_version.set(snapshot.version);
         self.snapshot.replace(Rc::new(Pinned(snapshot)));
-        self.holders.unpin_all();
+        self.holders.unpin_all(&|id| before.get(id.0 as usize).cloned().flatten());
     }
 
     /// The upstream with this id, while some snapshot in force names it.

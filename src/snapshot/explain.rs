@@ -269,7 +269,13 @@ fn add_route(
             let total: u32 = targets.all().iter().map(|target| target.weight).sum();
             let values = targets.all().iter().map(|one| target(snapshot, route, one, total));
             answer["targets"] = values.collect();
-            let path = text(route.upstream_path(context.path(), &mut out));
+            let path = match route.upstream_path(context.path(), &mut out) {
+                Ok(path) => text(path),
+                Err(kind) => {
+                    answer["refused"] = refusal(kind);
+                    return;
+                }
+            };
             let query = context.target.query.map(|query| text(context.request.text(query)));
             answer["upstream_target"] = match query {
                 _ if context.target.asterisk => "*".into(),
