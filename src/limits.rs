@@ -158,9 +158,12 @@ pub const WORKERS_MAX: usize = 1024;
 pub const ADMIN_CONNECTIONS_MAX: usize = 64;
 /// Time in which a request to the admin API must have arrived; also how long one may stay idle.
 pub const ADMIN_HEAD_TIMEOUT_MS: u64 = 30_000;
-/// Series that one worker keeps of all kinds together: 256 bytes each, 2.5 MiB; what is hit beyond
-/// them is counted as `other`.
+/// Routes of which one worker keeps series: 192 bytes each, 2 MiB; those that are hit beyond them are
+/// counted as `other`.
 pub const SERIES_MAX: usize = 10_000;
+/// The same of upstreams, endpoints, filters and listeners together, 192 bytes each at most, 12 MiB:
+/// of sixteen upstreams of the largest size. Routes take nothing of it.
+pub const SERIES_BESIDE_ROUTES_MAX: usize = 16 * ENDPOINTS_MAX;
 /// Routes that `status` shows, busiest first.
 pub const STATUS_ROUTES_MAX: usize = 20;
 /// Upstreams, endpoints and filters that `status` shows, of each kind.
