@@ -47,6 +47,7 @@ pub fn compile_tree(
     ids: &mut Ids,
     version: u64,
 ) -> Result<(Snapshot, Diagnostics), Diagnostics> {
+    ids.begin();
     let before = decoder.found.count();
     let config = Config::decode(tree, &mut decoder);
     let rules: Vec<_> =
@@ -54,7 +55,7 @@ pub fn compile_tree(
     let filters = filters::Named::decode(&config, ids, &mut decoder);
     if !complete {
         decoder.found.retain_placed(before);
-        ids.kept.forget_made();
+        ids.refuse();
         return Err(decoder.found);
     }
     let chains = (config.routes.iter())
@@ -67,7 +68,7 @@ pub fn compile_tree(
     let whole: Vec<_> = rules.iter().filter_map(|(r, rule)| Some((*r, rule.as_ref()?))).collect();
     rivals::check(&config, &whole, &mut found);
     if !found.is_empty() {
-        ids.kept.forget_made();
+        ids.refuse();
         return Err(found);
     }
     ids.kept.take_over();
