@@ -57,7 +57,7 @@ fn asked(kind: &Kind) -> BTreeSet<String> {
     let mut f = Fields::of(section, &table, &mut decoder).expect("a table");
     let (mut kept, mut warnings) = (Kept::default(), Diagnostics::default());
     let id = FilterId(0);
-    let mut build = Build { id, name: "it", kept: &mut kept, warnings: &mut warnings };
+    let mut build = Build { id, name: "it", workers: 2, kept: &mut kept, warnings: &mut warnings };
     assert!((kind.decode)(&mut f, &mut build).is_some(), "{}", kind.name);
     // Not `finish`: the keys that all filters have are read by `snapshot`.
     drop(f);

@@ -24,7 +24,9 @@ pub const KIND: Kind = Kind {
             A preflight (OPTIONS with Origin and Access-Control-Request-Method) is answered here with \
             204 and reaches no upstream; an origin that is not listed gets no field in it, which the \
             browser takes for a no. Any other OPTIONS passes. The fields take the place of those that \
-            an upstream sends, on every answer, the gateway's own included. Put it before filters \
+            an upstream sends, on every answer, the gateway's own included; those for everybody \
+            (`\"*\"`) also on answers to requests without Origin, so that a cache may give them to a \
+            page. Put it before filters \
             that ask for credentials: a preflight carries none. A route with a condition on the \
             method must take OPTIONS too.",
     example: "[filter.shop]\nkind = \"cors\"\n\
@@ -111,11 +113,14 @@ impl Filter for Cors {
             head.remove(name);
         }
         let preflight = is_preflight(context);
-        let origin = origin(context);
-        let allowed = origin.filter(|origin| self.allows(origin));
+        // Fetch, "CORS protocol and HTTP caches": where the field does not depend on the origin it is
+        // on every answer, since a cache gives that to a navigation also to a page's request.
+        let allowed = match self.origins.is_empty() {
+            true => Some(&b"*"[..]),
+            false => origin(context).filter(|origin| self.allows(origin)),
+        };
         if let Some(origin) = allowed {
-            let everybody = self.origins.is_empty();
-            head.add(ALLOW_ORIGIN, if everybody { b"*" } else { origin });
+            head.add(ALLOW_ORIGIN, origin);
             if self.credentials {
                 head.add(ALLOW_CREDENTIALS, b"true");
             }
@@ -125,8 +130,7 @@ impl Filter for Cors {
             vary(head, "Access-Control-Request-Method");
             vary(head, "Access-Control-Request-Headers");
         }
-        // Fetch, "CORS protocol and HTTP caches": also where no Origin came, since a shared cache
-        // would give that answer to a page.
+        // The same section: else it varies, also where no Origin came.
         if !self.origins.is_empty() {
             vary(head, "Origin");
         }
@@ -135,7 +139,7 @@ impl Filter for Cors {
 
 impl Cors {
     fn allows(&self, origin: &[u8]) -> bool {
-        self.origins.is_empty() || self.origins.iter().any(|known| known.takes(origin))
+        self.origins.iter().any(|known| known.takes(origin))
     }
 
     fn allow(&self, preflight: bool, head: &mut ResponseHead) {
@@ -409,6 +413,19 @@ mod tests {
         assert_eq!(none, (None, "vary: *; ".into()));
         let two = run(SHOP, "GET / HTTP/1.1\r\nOrigin: https://a.example\r\nOrigin: b", &[]);
         assert_eq!(two, (None, "Vary: Origin; ".into()));
+    }
+
+    /// Fetch, "CORS protocol and HTTP caches".
+    #[test]
+    fn what_is_for_everybody_does_not_depend_on_the_request() {
+        let open = "origins = [\"*\"]\nexpose = [\"x-total\"]\nheaders = [\"x-key\"]";
+        let wanted = "Allow-Origin: *; Expose-Headers: x-total; ";
+        for origin in ["X-A: b", "Origin: https://any", "Origin: null", "Origin: a\r\nOrigin: b"] {
+            let asked = run(open, &format!("GET / HTTP/1.1\r\n{origin}"), &[]);
+            assert_eq!(asked, (None, wanted.into()), "{origin}");
+        }
+        let listed = run(SHOP, "GET / HTTP/1.1\r\nX-A: b", &[]);
+        assert_eq!(listed, (None, "Vary: Origin; ".into()));
     }
 
     #[test]

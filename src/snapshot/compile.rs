@@ -49,6 +49,7 @@ pub fn compile_tree(
     ids: &mut Ids,
     version: u64,
 ) -> Result<(Snapshot, Diagnostics), Diagnostics> {
+    ids.begin();
     let before = decoder.found.count();
     let config = Config::decode(tree, decoder);
     let rules: Vec<_> =
@@ -56,7 +57,7 @@ pub fn compile_tree(
     let filters = filters::Named::decode(&config, ids, decoder);
     if !complete {
         decoder.found.retain_placed(before);
-        ids.kept.forget_made();
+        ids.refuse();
         return Err(take(&mut decoder.found));
     }
     let chains = (config.routes.iter())
@@ -69,7 +70,7 @@ pub fn compile_tree(
     let whole: Vec<_> = rules.iter().filter_map(|(r, rule)| Some((*r, rule.as_ref()?))).collect();
     rivals::check(&config, &whole, &mut found);
     if !found.is_empty() {
-        ids.kept.forget_made();
+        ids.refuse();
         return Err(found);
     }
     ids.kept.take_over();

@@ -19,6 +19,9 @@ pub(super) struct Named<'t> {
     filters: HashMap<&'t str, Member>,
     /// Those that could not be read are not missing.
     all: Vec<&'t Spanned<Box<str>>>,
+    /// How many workers will run, or might: where the file does not say it, a limit on processor
+    /// time can make them fewer.
+    workers: usize,
     /// The chain of a route without filters: one for all of them.
     none: Arc<FilterChain>,
     /// What is hardly meant that way.
@@ -37,15 +40,17 @@ impl<'t> Named<'t> {
         ids: &mut Ids,
         decoder: &mut Decoder,
     ) -> Named<'t> {
+        let processors = || std::thread::available_parallelism().map_or(1, usize::from);
+        let workers = config.runtime.workers.unwrap_or_else(processors);
         let mut filters = HashMap::new();
         let mut warnings = Diagnostics::default();
         for (name, node) in &config.filters {
-            if let Some(entry) = entry(node, &name.value, ids, decoder, &mut warnings) {
+            if let Some(entry) = entry(node, &name.value, workers, ids, decoder, &mut warnings) {
                 filters.insert(&*name.value, Member { entry, used: Cell::new(false) });
             }
         }
         let all = config.filters.iter().map(|(name, _)| name).collect();
-        Named { filters, all, none: Arc::default(), warnings: warnings.into() }
+        Named { filters, all, workers, none: Arc::default(), warnings: warnings.into() }
     }
 
     /// The chain of a route called `id`: names of filters, or tables of its own.
@@ -76,7 +81,7 @@ impl<'t> Named<'t> {
                     let count = own.iter().filter(|known| **known == kind).count();
                     let name = own_name(id, kind, count);
                     let warnings = &mut self.warnings.borrow_mut();
-                    entries.extend(entry(node, &name, ids, decoder, warnings));
+                    entries.extend(entry(node, &name, self.workers, ids, decoder, warnings));
                 }
             }
         }
@@ -148,6 +153,7 @@ fn kind_name(node: &Node) -> Option<&str> {
 fn entry(
     node: &Node,
     name: &str,
+    workers: usize,
     ids: &mut Ids,
     decoder: &mut Decoder,
     warnings: &mut Diagnostics,
@@ -164,7 +170,7 @@ fn entry(
         (Some(OnError::Reject), None)
     };
     let id = ids.filter(name);
-    let mut build = Build { id, name, kept: &mut ids.kept, warnings };
+    let mut build = Build { id, name, workers, kept: &mut ids.kept, warnings };
     let filter = (kind.decode)(&mut f, &mut build);
     f.finish();
     if decoder.found.count() > before {
