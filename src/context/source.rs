@@ -222,9 +222,16 @@ pub fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
-/// Values of the fields called `name`, in order, those that filters added last.
+/// Values of the fields called `name`, in order, those that filters added last; of fields that the
+/// gateway answers for, what it goes by, and not what anybody may claim.
 fn headers<'a>(context: &'a RequestContext, name: &str) -> impl Iterator<Item = &'a [u8]> {
-    context.request.values_named(name)
+    let (instead, as_sent) = match Known::of(name.as_bytes()) {
+        // RFC 9112 section 3.2.2: beside an absolute target the Host that came is ignored.
+        Known::Host => (context.host(), false),
+        _ => (None, true),
+    };
+    let sent = as_sent.then(|| context.request.values_named(name));
+    instead.into_iter().chain(sent.into_iter().flatten())
 }
 
 /// Values of the cookies called `name` (RFC 6265 section 4.2.1), without quotes round them. A name
@@ -315,5 +322,31 @@ thread_local! {
 fn note(scans: &'static LocalKey<Cell<u64>>) {
     if cfg!(debug_assertions) {
         scans.set(scans.get() + 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(context: &RequestContext, source: &str) -> Vec<String> {
+        let mut found = Vec::new();
+        Source::parse(source).expect("a source").any(context, |value| {
+            found.push(String::from_utf8_lossy(value).into_owned());
+            false
+        });
+        found
+    }
+
+    /// RFC 9112 section 3.2.2.
+    #[test]
+    fn the_host_is_the_one_of_the_target() {
+        for (target, host) in
+            [("http://a.test/x", "a.test"), ("http://a.test:81", "a.test:81"), ("/x", "evil.test")]
+        {
+            let head = format!("GET {target} HTTP/1.1\r\nHost: evil.test\r\n\r\n");
+            let (context, _) = RequestContext::of_head(head.as_bytes()).expect("valid");
+            assert_eq!(all(&context, "header:Host"), [host], "{target}");
+        }
     }
 }
