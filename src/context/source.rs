@@ -238,7 +238,8 @@ fn headers<'a>(context: &'a RequestContext, name: &str) -> impl Iterator<Item = 
 /// keeps its case.
 fn cookies<'a>(context: &'a RequestContext, name: &[u8]) -> impl Iterator<Item = &'a [u8]> {
     note(&COOKIE_SCANS);
-    let lines = context.request.values(Known::Cookie);
+    let request = &context.request;
+    let lines = request.values(Known::Cookie).chain(request.added.values(b"cookie"));
     lines.flat_map(|line| line.split(|byte| *byte == b';')).filter_map(move |pair| {
         let pair = pair.trim_ascii();
         let at = memchr::memchr(b'=', pair)?;
@@ -348,5 +349,14 @@ mod tests {
             let (context, _) = RequestContext::of_head(head.as_bytes()).expect("valid");
             assert_eq!(all(&context, "header:Host"), [host], "{target}");
         }
+    }
+
+    #[test]
+    fn cookies_of_filters_count() {
+        let head = b"GET / HTTP/1.1\r\nHost: a\r\nCookie: a=1; b=2\r\n\r\n";
+        let (mut context, _) = RequestContext::of_head(head).expect("valid");
+        context.request.add("COOKIE", b"c=3; a=4");
+        assert_eq!(all(&context, "cookie:a"), ["1", "4"]);
+        assert_eq!(all(&context, "cookie:c"), ["3"]);
     }
 }
