@@ -228,6 +228,12 @@ fn headers<'a>(context: &'a RequestContext, name: &str) -> impl Iterator<Item = 
     let (instead, as_sent) = match Known::of(name.as_bytes()) {
         // RFC 9112 section 3.2.2: beside an absolute target the Host that came is ignored.
         Known::Host => (context.host(), false),
+        Known::XRequestId => (Some(context.request_id.text(&context.request)), false),
+        Known::Forwarded
+        | Known::XForwardedFor
+        | Known::XForwardedHost
+        | Known::XForwardedPort
+        | Known::XForwardedProto => (None, context.client.trusted),
         _ => (None, true),
     };
     let sent = as_sent.then(|| context.request.values_named(name));
@@ -329,6 +335,8 @@ fn note(scans: &'static LocalKey<Cell<u64>>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::random::Random;
+    use crate::context::RequestId;
 
     fn all(context: &RequestContext, source: &str) -> Vec<String> {
         let mut found = Vec::new();
@@ -358,5 +366,29 @@ mod tests {
         context.request.add("COOKIE", b"c=3; a=4");
         assert_eq!(all(&context, "cookie:a"), ["1", "4"]);
         assert_eq!(all(&context, "cookie:c"), ["3"]);
+    }
+
+    #[test]
+    fn nobody_is_believed_who_is_not_trusted() {
+        let claims = [
+            "x-forwarded-for",
+            "x-forwarded-host",
+            "x-forwarded-port",
+            "x-forwarded-proto",
+            "forwarded",
+        ];
+        let lines: String = claims.iter().map(|name| format!("{name}: claim\r\n")).collect();
+        let head = format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}X-Request-Id: claim\r\n\r\n");
+        let (mut context, _) = RequestContext::of_head(head.as_bytes()).expect("valid");
+        context.request_id = RequestId::make(&Random::new());
+        for trusted in [false, true] {
+            context.client.trusted = trusted;
+            for name in claims {
+                let wanted: &[&str] = if trusted { &["claim"] } else { &[] };
+                assert_eq!(all(&context, &format!("header:{name}")), wanted, "{name}");
+            }
+        }
+        let sent = String::from_utf8_lossy(context.request_id.text(&context.request)).into_owned();
+        assert_eq!(all(&context, "header:x-request-id"), [sent]);
     }
 }
