@@ -11,6 +11,7 @@ use crate::config::tree::{Node, Spanned};
 use crate::context::RequestContext;
 use crate::context::source::is_token;
 use crate::http::head::list_members;
+use crate::http::host::has_empty_label;
 use crate::http::{RequestHead, ResponseHead};
 use crate::http::uri::valid_host;
 use crate::limits::CORS_ITEMS_MAX;
@@ -168,7 +169,7 @@ impl Origin {
                 let labels = rest.and_then(|rest| rest.strip_suffix(behind.as_bytes()));
                 labels.is_some_and(|labels| {
                     let in_name = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._".contains(byte);
-                    !labels.is_empty() && labels.iter().all(in_name) && labels[0] != b'.'
+                    labels.iter().all(in_name) && !has_empty_label(labels)
                 })
             }
         }
@@ -475,6 +476,9 @@ mod tests {
             ("https://a.b.example.com", true),
             ("https://example.com", false),
             ("https://.example.com", false),
+            ("https://a..example.com", false),
+            ("https://..example.com", false),
+            ("https://.a.example.com", false),
             ("https://evil.com/.example.com", false),
             ("https://user@a.example.com", false),
             ("https://evil.com:1.example.com", false),
