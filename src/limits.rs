@@ -55,6 +55,9 @@ pub const BODY_BUFFERS_USED_MAX: usize = 128;
 pub const HEAD_ROOM_BYTES: usize = 256;
 /// Time between two looks whether memory of a burst is to be given back.
 pub const TRIM_MS: u64 = 1_000;
+/// Bytes of memory that a free exchange keeps for its next request: values of filters, rewritten
+/// paths. 256 exchanges keep 4 MiB a core at most.
+pub const EXCHANGE_BYTES_KEPT: usize = 16 * 1024;
 /// Exchanges that a core keeps when they are free.
 pub const EXCHANGES_KEPT: usize = 256;
 

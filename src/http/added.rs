@@ -107,6 +107,11 @@ impl Added {
         lines.len() < before
     }
 
+    /// Bytes of memory behind it.
+    pub fn memory(&self) -> usize {
+        self.bytes.capacity() + self.lines.capacity() * size_of::<Line>()
+    }
+
     /// Forgets all; the memory stays.
     pub fn clear(&mut self) {
         self.bytes.clear();

@@ -24,7 +24,7 @@ pub(super) fn admit(exchange: &mut Exchange, place: &Place<'_>) -> Result<(), Er
     context.request_id = request_id(&context.request, place.down, place.core);
     context.client = client_facts(&context.request, place);
     if place.core.log.borrow().is_on() {
-        note_for_log(context);
+        note(context);
     }
     read_facts(context)?;
     let path = context.read_target()?;
@@ -72,10 +72,11 @@ fn request_id(request: &RequestHead, down: &Downstream, core: &Core) -> RequestI
     }
 }
 
-/// What the log says of fields that filters may change.
-fn note_for_log(context: &mut RequestContext) {
+/// Remembers what the log and the gateway's own answers look at, before filters change it.
+pub(super) fn note(context: &mut RequestContext) {
     for field in &context.request.fields {
         match field.known {
+            Known::Accept => context.facts.accept = Some(field.value),
             Known::Referer => context.facts.referer = field.value,
             Known::UserAgent => context.facts.user_agent = field.value,
             _ => {}

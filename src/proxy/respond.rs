@@ -30,7 +30,15 @@ pub(super) async fn answer(exchange: &mut Exchange, place: &Place<'_>, ended: En
     let progress = || down.timer.arm(Wait::ClientWrite, place.listener().write_timeout_ms);
     let written = write_all(&down.stream, &mut out, progress).await;
     match (written, close) {
-        (Err(_), _) => Next::Reset,
+        (Err(_), _) => {
+            let answer = &mut exchange.answer;
+            answer.bytes = answer.bytes.saturating_sub(out.len() as u64);
+            answer.error = Some(match down.timer.expired() {
+                Some(Wait::ClientWrite) => ErrorKind::ClientWriteTimeout,
+                _ => ErrorKind::ClientAborted,
+            });
+            Next::Reset
+        }
         (Ok(()), true) => Next::Close,
         (Ok(()), false) => Next::KeepAlive,
     }
@@ -117,8 +125,11 @@ fn content(exchange: &Exchange, reply: &Reply) -> Content {
         return Content { kind: None, bytes: reply.body.clone() };
     };
     let request = &exchange.context.request;
-    let parsed = request.head_len > 0;
-    if parsed && request.values(Known::Accept).any(prefers_json) {
+    let prefers_json = match exchange.context.facts.accept {
+        Some(accept) => prefers_json(request.text(accept)),
+        None => request.head_len > 0 && request.values(Known::Accept).any(prefers_json),
+    };
+    if prefers_json {
         let request_id = exchange.context.request_id.text(request);
         let text = format!(
             "{{\"status\":{},\"code\":\"{}\",\"detail\":\"{}\",\"request_id\":\"{}\"}}\n",
