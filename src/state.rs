@@ -143,7 +143,7 @@ impl Core {
         self.series.retain(&snapshot.names);
         self.counters.snapshot_version.set(snapshot.version);
         self.snapshot.replace(Rc::new(Pinned(snapshot)));
-        self.holders.unpin_all(&|id| before.get(id.0 as usize).cloned().flatten());
+        self.holders.unpin_all(&|id| before.get(id.0).cloned());
     }
 
     /// The upstream with this id, while some snapshot in force names it.

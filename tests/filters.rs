@@ -214,3 +214,34 @@ fn what_is_wrong_with_a_filter_is_said() {
     let when = "when = [{ method = \"POST\" }, { header = \"x-a\", present = true, not = true }]";
     assert_eq!(said(&format!("kind = \"headers\"\nset = {{ a = \"b\" }}\n{when}")), "");
 }
+
+#[test]
+fn a_route_that_is_wrong_has_its_filters_checked() {
+    let rest = "[listener.a]\naddress = \"127.0.0.1:0\"\n\n\
+        [upstream.u]\nendpoints = [{ address = \"127.0.0.1:9001\" }]\n\n[[route]]\nid = \"r\"\n\
+        filters = [\"nope\"]\nwhen = [{ header = \"x\" }]\n";
+    for (route, parts) in [
+        ("prefix = \"api\"\nupstream = \"uu\"", &["path `api`", "no upstream `uu`"][..]),
+        ("regex = \"(\"\nupstream = \"u\"\nzone = \"z\"", &["expression", "in zone `z`"]),
+        ("upstream = \"uu\"\nrewrite = \"/{a}\"", &["is missing", "no upstream `uu`"]),
+        ("path = \"/\"\nupstream = 1\nzone = \"z\"", &["a string"]),
+        (
+            "path = \"/\"\nredirect = { to = \"/x\", status = 200 }\nhosts = [\"a..b\"]",
+            &["no redirect", "`a..b` is not a host"],
+        ),
+        (
+            "prefix = \"api\"\nskip_segments = 1",
+            &["path `api`", "`redirect` or `respond` is missing"],
+        ),
+    ] {
+        let text = format!("{rest}{route}\n");
+        let found = compile(&text, &mut Ids::default(), 1).expect_err("errors");
+        let said = found.render(&Source::toml("x.toml", &text).into(), false);
+        let parts: Vec<&str> =
+            parts.iter().copied().chain(["no filter `nope`", "needs "]).collect();
+        for part in &parts {
+            assert!(said.contains(part), "{route}: {part}: {said}");
+        }
+        assert_eq!(said.matches("error: ").count(), parts.len(), "{route}: {said}");
+    }
+}

@@ -10,8 +10,9 @@ use crate::config::read::{boolean, duration, list, spanned, string};
 use crate::config::tree::{Node, Spanned};
 use crate::context::RequestContext;
 use crate::context::source::is_token;
-use crate::http::ResponseHead;
 use crate::http::head::list_members;
+use crate::http::host::has_empty_label;
+use crate::http::{RequestHead, ResponseHead};
 use crate::http::uri::valid_host;
 use crate::limits::CORS_ITEMS_MAX;
 
@@ -100,7 +101,12 @@ impl Filter for Cors {
     }
 
     fn on_request(&self, call: &mut Call<'_>) -> Verdict {
-        match is_preflight(call.context) {
+        let preflight = is_preflight(call.context);
+        let context = &mut *call.context;
+        let (request, attributes) = (&context.request, &mut context.attributes);
+        let name = if preflight { PREFLIGHT } else { PLAIN };
+        attributes.set(name, origin(request).unwrap_or_default());
+        match preflight {
             // Its fields are written with those of every answer.
             true => Verdict::Respond(Reply::of(204)),
             false => Verdict::Continue,
@@ -112,12 +118,12 @@ impl Filter for Cors {
         for name in FIELDS {
             head.remove(name);
         }
-        let preflight = is_preflight(context);
+        let (origin, preflight) = asked(context);
         // Fetch, "CORS protocol and HTTP caches": where the field does not depend on the origin it is
         // on every answer, since a cache gives that to a navigation also to a page's request.
         let allowed = match self.origins.is_empty() {
             true => Some(&b"*"[..]),
-            false => origin(context).filter(|origin| self.allows(origin)),
+            false => origin.filter(|origin| self.allows(origin)),
         };
         if let Some(origin) = allowed {
             head.add(ALLOW_ORIGIN, origin);
@@ -168,7 +174,7 @@ impl Origin {
                 let labels = rest.and_then(|rest| rest.strip_suffix(behind.as_bytes()));
                 labels.is_some_and(|labels| {
                     let in_name = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._".contains(byte);
-                    !labels.is_empty() && labels.iter().all(in_name) && labels[0] != b'.'
+                    labels.iter().all(in_name) && !has_empty_label(labels)
                 })
             }
         }
@@ -179,13 +185,24 @@ impl Origin {
 fn is_preflight(context: &RequestContext) -> bool {
     let request = &context.request;
     request.text(request.method) == b"OPTIONS"
-        && origin(context).is_some()
+        && origin(request).is_some()
         && request.values_named("access-control-request-method").next().is_some()
 }
 
+/// The origin of the page as it came, and whether it was a preflight: what filters make of the head
+/// later decides nothing. One that was answered before it came here has been edited by none.
+fn asked(context: &RequestContext) -> (Option<&[u8]>, bool) {
+    for (name, preflight) in [(PREFLIGHT, true), (PLAIN, false)] {
+        if let Some(origin) = context.attributes.get(name) {
+            return (Some(origin).filter(|origin| !origin.is_empty()), preflight);
+        }
+    }
+    (origin(&context.request), is_preflight(context))
+}
+
 /// The origin of the page, where the request names one and no more.
-fn origin(context: &RequestContext) -> Option<&[u8]> {
-    let mut values = context.request.values_named("origin");
+fn origin(request: &RequestHead) -> Option<&[u8]> {
+    let mut values = request.values_named("origin");
     let first = values.next()?;
     values.next().is_none().then_some(first)
 }
@@ -321,6 +338,10 @@ fn name(node: &Node, decoder: &mut Decoder) -> Option<Spanned<Box<str>>> {
     Some(Spanned::new(text.into(), &node.span))
 }
 
+/// Attributes with the origin as it came; empty where there was none.
+const PREFLIGHT: &str = "cors.preflight";
+const PLAIN: &str = "cors.origin";
+
 const ALLOW_ORIGIN: &str = "Access-Control-Allow-Origin";
 const ALLOW_CREDENTIALS: &str = "Access-Control-Allow-Credentials";
 const ALLOW_METHODS: &str = "Access-Control-Allow-Methods";
@@ -343,6 +364,16 @@ mod tests {
 
     /// The status of the filter's own answer, if it gave one, and the fields that it left there.
     fn run(text: &str, head: &str, upstream: &[(&str, &str)]) -> (Option<u16>, String) {
+        run_edited(text, head, upstream, |_| ())
+    }
+
+    /// The same, where other filters edit the request behind it.
+    fn run_edited(
+        text: &str,
+        head: &str,
+        upstream: &[(&str, &str)],
+        edit: impl FnOnce(&mut RequestHead),
+    ) -> (Option<u16>, String) {
         let filter = decoded("cors", text);
         let head = format!("{head}\r\nHost: api.example\r\n\r\n");
         let (mut context, _) = RequestContext::of_head(head.as_bytes()).expect("valid");
@@ -360,6 +391,7 @@ mod tests {
             Verdict::Continue => None,
             Verdict::Wait(_) => panic!("it does not wait"),
         };
+        edit(&mut context.request);
         let mut head = ResponseHead::default();
         upstream.iter().for_each(|(name, value)| head.add(name, value.as_bytes()));
         filter.on_response(&mut AnswerCall {
@@ -437,6 +469,24 @@ mod tests {
     }
 
     #[test]
+    fn what_the_client_sent_counts() {
+        let evil = "GET / HTTP/1.1\r\nOrigin: https://evil.example";
+        let set = |head: &mut RequestHead| head.set("origin", b"https://a.example");
+        assert_eq!(run_edited(SHOP, evil, &[], set), (None, "Vary: Origin; ".into()));
+        let none = "OPTIONS / HTTP/1.1\r\nX-A: b";
+        let forge = |head: &mut RequestHead| {
+            head.add("origin", b"https://a.example");
+            head.add("access-control-request-method", b"PUT");
+        };
+        assert_eq!(run_edited(SHOP, none, &[], forge), (None, "Vary: Origin; ".into()));
+        let good = "GET / HTTP/1.1\r\nOrigin: https://a.example";
+        let remove = |head: &mut RequestHead| assert!(head.remove("origin"));
+        let edited = run_edited(SHOP, good, &[], remove);
+        assert_eq!(edited, run(SHOP, good, &[]));
+        assert!(edited.1.contains("Allow-Origin: https://a.example"), "{}", edited.1);
+    }
+
+    #[test]
     fn wildcards_take_names_below_and_nothing_else() {
         let below = parse_origin("https://*.example.com").expect("an origin");
         for (origin, taken) in [
@@ -444,6 +494,9 @@ mod tests {
             ("https://a.b.example.com", true),
             ("https://example.com", false),
             ("https://.example.com", false),
+            ("https://a..example.com", false),
+            ("https://..example.com", false),
+            ("https://.a.example.com", false),
             ("https://evil.com/.example.com", false),
             ("https://user@a.example.com", false),
             ("https://evil.com:1.example.com", false),
