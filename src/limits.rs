@@ -157,7 +157,7 @@ pub const SNAPSHOT_SWEEP_MS: u64 = 1_000;
 pub const EVENTS_MAX: usize = 1024;
 /// Workers: the processors that an affinity mask can name.
 pub const WORKERS_MAX: usize = 1024;
-/// Connections to the admin API; more wait in its backlog.
+/// Connections to the admin API; for one more the one that has asked nothing for longest is closed.
 pub const ADMIN_CONNECTIONS_MAX: usize = 64;
 /// Time in which a request to the admin API must have arrived; also how long one may stay idle.
 pub const ADMIN_HEAD_TIMEOUT_MS: u64 = 30_000;

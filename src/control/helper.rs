@@ -233,8 +233,10 @@ fn needs_restart(old: &Snapshot, new: &Snapshot) -> Option<String> {
     .into_iter()
     .filter_map(|(what, changed)| changed.then_some(what))
     .collect();
-    (!changed.is_empty())
-        .then(|| format!("it changes {}: that needs a restart", changed.join(", ")))
+    match changed.is_empty() {
+        true => listen::ipv4_changed(&new.listeners, &old.listeners),
+        false => Some(format!("it changes {}: that needs a restart", changed.join(", "))),
+    }
 }
 
 /// Looks up the names that `snapshot` brings in, so that it takes force with their addresses: for no
