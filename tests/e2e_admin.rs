@@ -366,7 +366,9 @@ fn idle_connections_and_readers_that_do_not_read_keep_nobody_out() {
     // The first ones have been closed.
     idle[0].set_read_timeout(Some(ms(1_000))).expect("set");
     let end = idle[0].read(&mut [0]);
-    assert!(matches!(&end, Ok(0)) || end.is_err_and(|e| e.kind() != std::io::ErrorKind::WouldBlock));
+    assert!(
+        matches!(&end, Ok(0)) || end.is_err_and(|e| e.kind() != std::io::ErrorKind::WouldBlock)
+    );
     drop((idle, deaf));
     ready("afterwards");
 }

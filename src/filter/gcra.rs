@@ -53,26 +53,40 @@ pub struct Shape {
     pub keys: usize,
     /// Parts: each has a set of its own at least.
     pub parts: usize,
+    /// Ticks between two requests of the rate.
+    pub interval: u64,
     /// Ticks that an empty bucket takes to fill, at most.
     pub refill: u64,
 }
 
 /// The buckets of one limiter. They outlive reloads, also those that change rate, burst or size.
 ///
-/// That a new rate finds the old times is right: what counts of a time is how far it is ahead, and
-/// one that is farther ahead than a burst of the new limit is a bucket that is empty now, and fills
-/// at the new rate from now on. So no reload gives anybody a burst that was already spent.
+/// What stays is how many requests are spent, and they come back at the new rate: where the rate
+/// changes, times are carried over into a table of their own, each as far ahead as that many
+/// intervals of the new rate. One that is farther ahead than a burst of the new limit is a bucket
+/// that is empty now. So no reload gives anybody a burst that was already spent, and none holds
+/// anybody to the pace of before.
 #[derive(Debug)]
 pub struct Buckets {
     table: Arc<Table>,
-    /// Tables of other sizes whose times may still count, the newest first, and until when.
-    before: Vec<(Arc<Table>, u64)>,
+    /// Tables of other sizes or rates whose times may still count, the newest first.
+    before: Vec<Former>,
     /// When no table before counts any more; 0 where there is none.
     before_until: u64,
     /// When the times that former limits left in the table have passed.
     former_until: u64,
-    refill: u64,
+    shape: Shape,
     base: Base,
+}
+
+/// A table that was in use.
+#[derive(Clone, Debug)]
+struct Former {
+    table: Arc<Table>,
+    /// When no time in it counts any more.
+    until: u64,
+    /// The interval that its times are made of.
+    interval: u64,
 }
 
 /// What all tables of a limiter have in common.
@@ -95,7 +109,7 @@ impl Buckets {
             before: Vec::new(),
             before_until: 0,
             former_until: 0,
-            refill: shape.refill,
+            shape,
             base,
         }
     }
@@ -107,23 +121,25 @@ impl Buckets {
 
     fn renewed_at(&self, shape: Shape, now: u64) -> Buckets {
         // Workers go on with the limit of today until they have taken the new one.
-        let own_until = now + self.refill.min(AHEAD_MAX) + RATE_RENEW_S * TICKS_PER_S;
+        let own_until = now + self.shape.refill.min(AHEAD_MAX) + RATE_RENEW_S * TICKS_PER_S;
         let mut former_until = self.former_until.max(own_until);
         let mut before: Vec<_> =
-            self.before.iter().filter(|(_, until)| *until > now).cloned().collect();
-        let table = match sets_of(shape) == self.table.sets.len() {
+            self.before.iter().filter(|former| former.until > now).cloned().collect();
+        let same = sets_of(shape) == self.table.sets.len() && shape.interval == self.shape.interval;
+        let table = match same {
             true => self.table.clone(),
             false => {
-                before.insert(0, (self.table.clone(), former_until));
+                let (table, interval) = (self.table.clone(), self.shape.interval);
+                before.insert(0, Former { table, until: former_until, interval });
                 before.truncate(RATE_TABLES_KEPT_MAX);
                 former_until = 0;
                 Arc::new(Table::new(sets_of(shape)))
             }
         };
-        let before_until = before.iter().map(|(_, until)| *until).max().unwrap_or(0);
+        let before_until = before.iter().map(|former| former.until).max().unwrap_or(0);
         // What is carried over has the times of former limits.
         let former_until = former_until.max(before_until);
-        Buckets { table, before, before_until, former_until, refill: shape.refill, base: self.base }
+        Buckets { table, before, before_until, former_until, shape, base: self.base }
     }
 
     /// The time now, in ticks.
@@ -151,13 +167,18 @@ impl Buckets {
         self.table.charge(hash, part, now, limit)
     }
 
-    /// Moves a key's time from a table of another size.
+    /// Moves a key's time from a table of another size or rate: as many requests as were spent.
     #[cold]
     fn carry_over(&self, hash: u64, part: Part, now: u64) {
-        let before = self.before.iter().filter(|(_, until)| now < *until);
-        let known = before.filter_map(|(table, _)| table.take(hash, part, now));
-        if let Some(time) = known.max_by_key(|time| ahead(*time, now)) {
-            self.table.put(hash, part, now, time);
+        let before = self.before.iter().filter(|former| now < former.until);
+        let known = before.filter_map(|former| {
+            let spent = ahead(former.table.take(hash, part, now)?, now);
+            let interval = u128::from(self.shape.interval);
+            let scaled = u128::from(spent) * interval / u128::from(former.interval.max(1));
+            Some(u64::try_from(scaled).unwrap_or(AHEAD_MAX).min(AHEAD_MAX))
+        });
+        if let Some(ahead) = known.max() {
+            self.table.put(hash, part, now, now.wrapping_add(ahead) & TIME);
         }
     }
 
@@ -346,7 +367,11 @@ mod tests {
     const DAY: u64 = 86_400 * TICKS_PER_S;
 
     fn keys(keys: usize) -> Shape {
-        Shape { keys, parts: 1, refill: DAY }
+        Shape { keys, parts: 1, interval: TICKS_PER_S, refill: DAY }
+    }
+
+    fn shape(keys: usize, limit: Limit) -> Shape {
+        Shape { keys, parts: 1, interval: limit.interval, refill: DAY }
     }
 
     fn limit(per_s: u64, burst: u64) -> Limit {
@@ -376,22 +401,41 @@ mod tests {
     #[test]
     fn a_reload_refills_nothing() {
         let now = 5_000;
-        let mut buckets = Buckets::new(keys(64));
         let old = limit(10, 100);
+        let mut buckets = Buckets::new(shape(64, old));
         assert!((0..100).all(|_| buckets.charge(7, ALL, now, old).allowed));
         assert!(!buckets.charge(7, ALL, now, old).allowed);
         for (size, new) in [(64, limit(1_000, 5)), (4_096, limit(1_000, 5)), (8, limit(1, 1))] {
-            buckets = buckets.renewed(keys(size));
+            buckets = buckets.renewed(shape(size, new));
             assert!(!buckets.charge(7, ALL, now, new).allowed, "{size}");
             assert!(buckets.charge(size as u64, ALL, now, new).allowed, "another key");
             // At the new rate, not after the ten seconds that the old one would have taken.
             assert!(buckets.charge(7, ALL, now + new.interval, new).allowed, "{size}");
             assert!(!buckets.charge(7, ALL, now + new.interval, new).allowed, "{size}");
         }
-        let larger = buckets.renewed(keys(64));
         let more = limit(10, 200);
+        let larger = buckets.renewed(shape(64, more));
         let passed = (0..300).filter(|_| larger.charge(7, ALL, now + 1, more).allowed).count();
         assert!(passed <= 200, "{passed}");
+    }
+
+    /// What is spent comes back at the new rate, be it higher or lower.
+    #[test]
+    fn a_changed_rate_is_the_pace_from_now_on() {
+        let day = |count: u64, seconds: u64, burst| Limit {
+            interval: seconds * TICKS_PER_S / count,
+            burst,
+        };
+        for (old, new) in [(day(10, 1, 100), day(1, 60, 100)), (day(6, 60, 100), day(100, 1, 100))]
+        {
+            let first = Buckets::new(shape(64, old));
+            assert!((0..90).all(|_| first.charge(7, ALL, 1, old).allowed));
+            let changed = first.renewed_at(shape(64, new), 1);
+            let passed =
+                |now| (0..200).filter(|_| changed.charge(7, ALL, now, new).allowed).count();
+            assert_eq!(passed(1), 10, "{old:?} to {new:?}");
+            assert_eq!(passed(1 + 5 * new.interval), 5, "{old:?} to {new:?}");
+        }
     }
 
     #[test]
@@ -413,7 +457,7 @@ mod tests {
     #[test]
     fn an_old_table_counts_as_long_as_its_limit_fills() {
         let (old, new) = (limit(1, 100), limit(1, 200));
-        let short = |keys| Shape { keys, parts: 1, refill: 100 * TICKS_PER_S };
+        let short = |keys| Shape { refill: 100 * TICKS_PER_S, ..shape(keys, old) };
         let first = Buckets::new(short(64));
         assert!((0..100).all(|_| first.charge(7, ALL, 1, old).allowed));
         let grown = first.renewed_at(short(64), 1).renewed_at(short(4_096), 1);
@@ -424,7 +468,7 @@ mod tests {
         assert_eq!(grown.before_until, until);
         // What comes into the old table late is found up to then.
         let late = |key, now| {
-            assert!(grown.before[0].0.charge(key, ALL, now, old).allowed);
+            assert!(grown.before[0].table.charge(key, ALL, now, old).allowed);
             grown.charge(key, ALL, now, new).remaining
         };
         assert_eq!((late(9, until - 1), late(10, until)), (198, 199));

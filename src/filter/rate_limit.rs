@@ -238,7 +238,8 @@ fn decode(f: &mut Fields<'_, '_>, build: &mut Build<'_>) -> Option<Arc<dyn Filte
     let per_core = scope.unwrap_or(false);
     let parts = if per_core { build.workers } else { 1 };
     let part = part_of(limit, parts);
-    let shape = Shape { keys, parts, refill: part.interval * part.burst };
+    let shape =
+        Shape { keys, parts, interval: part.interval, refill: part.interval * part.burst };
     let buckets = build.kept.renew(build.id, |kept: Option<Arc<Buckets>>| {
         Arc::new(kept.map_or_else(|| Buckets::new(shape), |kept| kept.renewed(shape)))
     });
