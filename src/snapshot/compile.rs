@@ -57,9 +57,11 @@ pub fn compile_tree(
         ids.kept.forget_made();
         return Err(decoder.found);
     }
-    let chains = (config.routes.iter())
-        .map(|route| filters.chain(&route.id.value, &route.filters, ids, &mut decoder))
-        .collect();
+    let chain = |(route, rule): &(&Route<'_>, Option<routes::Rule>)| {
+        let matcher = rule.as_ref().map(|rule| &rule.matcher);
+        filters.chain(&route.id.value, matcher, &route.filters, ids, &mut decoder)
+    };
+    let chains = rules.iter().map(chain).collect();
     let mut found = decoder.found;
     check_addresses(&config, &mut found);
     config.listeners.iter().for_each(|listener| check_head(listener, &mut found));
