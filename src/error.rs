@@ -24,9 +24,18 @@ pub enum Retry {
     Unsent,
 }
 
+/// What becomes of the client's connection after the answer to an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum After {
+    /// It may go on: the request was understood.
+    Keep,
+    /// It ends: nobody knows where the next request begins, or nobody is left.
+    Close,
+}
+
 macro_rules! kinds {
     ($($(#[doc = $doc:literal])* $name:ident $code:literal $status:literal $side:ident $retry:ident
-       $proxy:literal $text:literal;)*) => {
+       $after:ident $proxy:literal $text:literal;)*) => {
         /// Kind of an error. Its code is stable: metrics, logs and `Proxy-Status` carry it.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u8)]
@@ -37,7 +46,7 @@ macro_rules! kinds {
             pub const ALL: &'static [ErrorKind] = &[$(ErrorKind::$name,)*];
 
             const TABLE: &'static [Row] = &[$(Row {
-                code: $code, status: $status, side: Side::$side, retry: Retry::$retry,
+                code: $code, status: $status, side: Side::$side, retry: Retry::$retry, after: After::$after,
                 proxy_status: $proxy, text: $text,
             },)*];
         }
@@ -49,85 +58,86 @@ struct Row {
     status: u16,
     side: Side,
     retry: Retry,
+    after: After,
     proxy_status: &'static str,
     text: &'static str,
 }
 
 kinds! {
     /// The head does not follow the grammar of RFC 9112.
-    HeadMalformed "head_malformed" 400 Client No "http_request_error" "The request head is malformed.";
+    HeadMalformed "head_malformed" 400 Client No Close "http_request_error" "The request head is malformed.";
     /// Host missing, repeated or invalid (RFC 9112 section 3.2).
-    HostInvalid "host_invalid" 400 Client No "http_request_error" "The Host field is missing, repeated or invalid.";
+    HostInvalid "host_invalid" 400 Client No Close "http_request_error" "The Host field is missing, repeated or invalid.";
     /// The target is not one that a gateway takes (RFC 9112 section 3.2).
-    TargetInvalid "target_invalid" 400 Client No "http_request_error" "The request target is invalid.";
+    TargetInvalid "target_invalid" 400 Client No Close "http_request_error" "The request target is invalid.";
     /// Content-Length and Transfer-Encoding leave the body's end in doubt (RFC 9112 section 6.3).
-    FramingAmbiguous "framing_ambiguous" 400 Client No "http_request_error" "The length of the request body is ambiguous.";
+    FramingAmbiguous "framing_ambiguous" 400 Client No Close "http_request_error" "The length of the request body is ambiguous.";
     /// A chunk does not follow RFC 9112 section 7.1.
-    ChunkMalformed "chunk_malformed" 400 Client No "http_request_error" "The chunked request body is malformed.";
+    ChunkMalformed "chunk_malformed" 400 Client No Close "http_request_error" "The chunked request body is malformed.";
     /// The path holds what the route's policy refuses.
-    PathRefused "path_refused" 400 Client No "http_request_denied" "The path holds characters that are refused here.";
+    PathRefused "path_refused" 400 Client No Close "http_request_denied" "The path holds characters that are refused here.";
     /// An `ip_list` keeps the client out.
-    AddressDenied "address_denied" 403 Client No "http_request_denied" "This address is not allowed here.";
+    AddressDenied "address_denied" 403 Client No Keep "http_request_denied" "This address is not allowed here.";
     /// No route: default deny (R1).
-    RouteMissing "route_missing" 404 Client No "destination_not_found" "No route for this request.";
+    RouteMissing "route_missing" 404 Client No Keep "destination_not_found" "No route for this request.";
     /// The head did not arrive in time.
-    HeadTimeout "head_timeout" 408 Client No "http_request_error" "The request head did not arrive in time.";
+    HeadTimeout "head_timeout" 408 Client No Close "http_request_error" "The request head did not arrive in time.";
     /// The body did not arrive in time.
-    BodyTimeout "body_timeout" 408 Client No "http_request_error" "The request body did not arrive in time.";
+    BodyTimeout "body_timeout" 408 Client No Close "http_request_error" "The request body did not arrive in time.";
     /// The body is larger than the route's `body_bytes_max` (A8, A9).
-    BodyTooLarge "body_too_large" 413 Client No "http_request_error" "The request body is too large.";
+    BodyTooLarge "body_too_large" 413 Client No Close "http_request_error" "The request body is too large.";
     /// The target is longer than `uri_bytes_max` (A8).
-    UriTooLong "uri_too_long" 414 Client No "http_request_error" "The request target is too long.";
+    UriTooLong "uri_too_long" 414 Client No Close "http_request_error" "The request target is too long.";
     /// An expectation other than 100-continue (RFC 9110 section 10.1.1).
-    ExpectationFailed "expectation_failed" 417 Client No "http_request_error" "The expectation cannot be met.";
+    ExpectationFailed "expectation_failed" 417 Client No Close "http_request_error" "The expectation cannot be met.";
     /// A `rate_limit` has no place left for the request.
-    RateLimited "rate_limited" 429 Client No "http_request_denied" "Too many requests.";
+    RateLimited "rate_limited" 429 Client No Keep "http_request_denied" "Too many requests.";
     /// The head is larger than `head_bytes_max`, or holds more than `headers_max` fields.
-    HeadTooLarge "head_too_large" 431 Client No "http_request_error" "The request head is too large.";
+    HeadTooLarge "head_too_large" 431 Client No Close "http_request_error" "The request head is too large.";
     /// The client went away before its answer was whole.
-    ClientAborted "client_aborted" 499 Client No "http_request_error" "The client closed the connection.";
+    ClientAborted "client_aborted" 499 Client No Close "http_request_error" "The client closed the connection.";
     /// The client did not take its answer in time.
-    ClientWriteTimeout "client_write_timeout" 499 Client No "connection_write_timeout" "The client did not read its answer in time.";
+    ClientWriteTimeout "client_write_timeout" 499 Client No Close "connection_write_timeout" "The client did not read its answer in time.";
     /// A panic while the request was served.
-    Panicked "panicked" 500 Gateway No "proxy_internal_error" "An internal error.";
+    Panicked "panicked" 500 Gateway No Close "proxy_internal_error" "An internal error.";
     /// A filter failed and its `on_error` says reject.
-    FilterFailed "filter_failed" 503 Gateway No "proxy_internal_error" "A check of the request failed.";
+    FilterFailed "filter_failed" 503 Gateway No Keep "proxy_internal_error" "A check of the request failed.";
     /// A filter did not answer in time and its `on_error` says reject.
-    FilterTimeout "filter_timeout" 504 Gateway No "proxy_internal_error" "A check of the request took too long.";
+    FilterTimeout "filter_timeout" 504 Gateway No Keep "proxy_internal_error" "A check of the request took too long.";
     /// A transfer coding that is not understood (RFC 9112 section 6.1).
-    CodingUnknown "coding_unknown" 501 Client No "http_request_error" "The transfer coding is not supported.";
+    CodingUnknown "coding_unknown" 501 Client No Close "http_request_error" "The transfer coding is not supported.";
     /// CONNECT, or a method longer than any that exists.
-    MethodRefused "method_refused" 501 Client No "http_request_denied" "The method is not supported.";
+    MethodRefused "method_refused" 501 Client No Close "http_request_denied" "The method is not supported.";
     /// A version other than 1.0 and 1.1.
-    VersionUnsupported "version_unsupported" 505 Client No "http_request_error" "The HTTP version is not supported.";
+    VersionUnsupported "version_unsupported" 505 Client No Close "http_request_error" "The HTTP version is not supported.";
     /// The endpoint refused the connection.
-    ConnectRefused "connect_refused" 502 Upstream Unsent "connection_refused" "The upstream refused the connection.";
+    ConnectRefused "connect_refused" 502 Upstream Unsent Keep "connection_refused" "The upstream refused the connection.";
     /// Connecting failed for another reason.
-    ConnectFailed "connect_failed" 502 Upstream Unsent "destination_unavailable" "The upstream could not be reached.";
+    ConnectFailed "connect_failed" 502 Upstream Unsent Keep "destination_unavailable" "The upstream could not be reached.";
     /// Connecting took too long.
-    ConnectTimeout "connect_timeout" 504 Upstream Unsent "connection_timeout" "Connecting to the upstream took too long.";
+    ConnectTimeout "connect_timeout" 504 Upstream Unsent Keep "connection_timeout" "Connecting to the upstream took too long.";
     /// The connection ended before the first byte of an answer.
-    UpstreamClosed "upstream_closed" 502 Upstream Stale "connection_terminated" "The upstream closed the connection without an answer.";
+    UpstreamClosed "upstream_closed" 502 Upstream Stale Keep "connection_terminated" "The upstream closed the connection without an answer.";
     /// The connection ended inside the answer's head.
-    ResponseIncomplete "response_incomplete" 502 Upstream No "http_response_incomplete" "The upstream's answer broke off.";
+    ResponseIncomplete "response_incomplete" 502 Upstream No Keep "http_response_incomplete" "The upstream's answer broke off.";
     /// The answer's head does not follow RFC 9112, or its framing is ambiguous.
-    ResponseMalformed "response_malformed" 502 Upstream No "http_protocol_error" "The upstream's answer is malformed.";
+    ResponseMalformed "response_malformed" 502 Upstream No Keep "http_protocol_error" "The upstream's answer is malformed.";
     /// The answer's head is larger than `head_bytes_max`.
-    ResponseHeadTooLarge "response_head_too_large" 502 Upstream No "http_response_header_section_size" "The head of the upstream's answer is too large.";
+    ResponseHeadTooLarge "response_head_too_large" 502 Upstream No Keep "http_response_header_section_size" "The head of the upstream's answer is too large.";
     /// 101 that nobody asked for, or to another protocol.
-    UpgradeUnexpected "upgrade_unexpected" 502 Upstream No "http_upgrade_failed" "The upstream switched protocols unasked.";
+    UpgradeUnexpected "upgrade_unexpected" 502 Upstream No Keep "http_upgrade_failed" "The upstream switched protocols unasked.";
     /// The answer's head did not arrive in time.
-    ResponseTimeout "response_timeout" 504 Upstream No "http_response_timeout" "The upstream did not answer in time.";
+    ResponseTimeout "response_timeout" 504 Upstream No Keep "http_response_timeout" "The upstream did not answer in time.";
     /// The answer's body stopped coming.
-    ResponseBodyTimeout "response_body_timeout" 504 Upstream No "connection_read_timeout" "The upstream's answer stopped coming.";
+    ResponseBodyTimeout "response_body_timeout" 504 Upstream No Close "connection_read_timeout" "The upstream's answer stopped coming.";
     /// The upstream did not take the request in time.
-    UpstreamWriteTimeout "upstream_write_timeout" 504 Upstream No "connection_write_timeout" "The upstream did not take the request in time.";
+    UpstreamWriteTimeout "upstream_write_timeout" 504 Upstream No Keep "connection_write_timeout" "The upstream did not take the request in time.";
     /// The route's `timeouts.total` passed (B9).
-    TotalTimeout "total_timeout" 504 Gateway No "http_response_timeout" "The request took too long.";
+    TotalTimeout "total_timeout" 504 Gateway No Close "http_response_timeout" "The request took too long.";
     /// No endpoint has an address: its name does not resolve.
-    NoEndpoint "no_endpoint" 503 Upstream No "dns_error" "The upstream has no endpoint.";
+    NoEndpoint "no_endpoint" 503 Upstream No Keep "dns_error" "The upstream has no endpoint.";
     /// A cap on requests in flight or connections was reached.
-    AtCapacity "at_capacity" 503 Gateway No "connection_limit_reached" "The upstream is at its limit.";
+    AtCapacity "at_capacity" 503 Gateway No Keep "connection_limit_reached" "The upstream is at its limit.";
 }
 
 impl ErrorKind {
@@ -149,6 +159,11 @@ impl ErrorKind {
     /// Whether the request may be sent once more.
     pub fn retry(self) -> Retry {
         self.row().retry
+    }
+
+    /// Whether the request was understood, so that another may follow it on its connection.
+    pub fn keeps_connection(self) -> bool {
+        self.row().after == After::Keep
     }
 
     /// Error type of RFC 9209 section 2.3.

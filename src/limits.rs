@@ -55,6 +55,9 @@ pub const BODY_BUFFERS_USED_MAX: usize = 128;
 pub const HEAD_ROOM_BYTES: usize = 256;
 /// Time between two looks whether memory of a burst is to be given back.
 pub const TRIM_MS: u64 = 1_000;
+/// Bytes of memory that a free exchange keeps for its next request: values of filters, rewritten
+/// paths. 256 exchanges keep 4 MiB a core at most.
+pub const EXCHANGE_BYTES_KEPT: usize = 16 * 1024;
 /// Exchanges that a core keeps when they are free.
 pub const EXCHANGES_KEPT: usize = 256;
 
@@ -154,13 +157,16 @@ pub const SNAPSHOT_SWEEP_MS: u64 = 1_000;
 pub const EVENTS_MAX: usize = 1024;
 /// Workers: the processors that an affinity mask can name.
 pub const WORKERS_MAX: usize = 1024;
-/// Connections to the admin API; more wait in its backlog.
+/// Connections to the admin API; for one more the one that has asked nothing for longest is closed.
 pub const ADMIN_CONNECTIONS_MAX: usize = 64;
 /// Time in which a request to the admin API must have arrived; also how long one may stay idle.
 pub const ADMIN_HEAD_TIMEOUT_MS: u64 = 30_000;
-/// Series that one worker keeps of all kinds together: 256 bytes each, 2.5 MiB; what is hit beyond
-/// them is counted as `other`.
+/// Routes of which one worker keeps series: 192 bytes each, 2 MiB; those that are hit beyond them are
+/// counted as `other`.
 pub const SERIES_MAX: usize = 10_000;
+/// The same of upstreams, endpoints, filters and listeners together, 192 bytes each at most, 12 MiB:
+/// of sixteen upstreams of the largest size. Routes take nothing of it.
+pub const SERIES_BESIDE_ROUTES_MAX: usize = 16 * ENDPOINTS_MAX;
 /// Routes that `status` shows, busiest first.
 pub const STATUS_ROUTES_MAX: usize = 20;
 /// Upstreams, endpoints and filters that `status` shows, of each kind.
@@ -291,6 +297,9 @@ pub const RATE_KEYS_MAX: usize = 16_777_216;
 pub const RATE_PER_S_MAX: u64 = 1_000_000;
 /// Seconds that an empty bucket may take to fill: 30 days, a seventh of what its clock can tell.
 pub const RATE_REFILL_S_MAX: u64 = 30 * 86_400;
+/// Time in which all workers have taken over the plans of a reload, or never will: until then buckets
+/// are still charged by the limit before.
+pub const RATE_RENEW_S: u64 = 120;
 /// Tables of former sizes that a limiter looks into after reloads.
 pub const RATE_TABLES_KEPT_MAX: usize = 4;
 /// A burst is warned of where it is so many times the rate's count.
@@ -310,6 +319,7 @@ const _: () = assert!(URI_BYTES_DEFAULT < HEAD_BYTES_DEFAULT, "a longest target 
 const _: () = assert!(URI_BYTES_MIN < HEAD_BYTES_MIN, "a smallest head has room for a target");
 const _: () = assert!(WEIGHT_DEFAULT <= WEIGHT_MAX && POOL_IDLE_DEFAULT <= POOL_IDLE_MAX);
 const _: () = assert!(TRAILER_BYTES_MAX < HEAD_BUFFER_BYTES, "a trailer section fits a buffer");
+const _: () = assert!(RATE_RENEW_S * 1_000 > RELOAD_TIMEOUT_MS, "a reload is decided by then");
 const _: () =
     assert!(RELOAD_TIMEOUT_MS > 2 * (ACKNOWLEDGE_MS + RESOLVE_AT_START_MS), "two in a row");
 const _: () = assert!(SWEEP_FINE_MS <= TIMEOUT_MS_MIN, "the sweep sees the shortest timeout");

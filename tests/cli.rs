@@ -283,3 +283,45 @@ fn a_killed_proxy_is_replaced_at_once() {
         drop(open);
     }
 }
+
+/// Compiling a large file takes a while: what comes meanwhile waits.
+#[test]
+fn a_signal_while_it_starts_does_not_end_it() {
+    let routes: String = (0..50_000)
+        .map(|i| format!("[[route]]\nid = \"r{i}\"\npath = \"/{i}\"\nupstream = \"app\"\n"))
+        .collect();
+    let text = config("127.0.0.1:0", "127.0.0.1:0") + &routes;
+    let path = file("early-signal", &text);
+    let start = || {
+        let child = Command::new(env!("CARGO_BIN_EXE_ringway"))
+            .args(["run", "--config", &path])
+            .env_remove("RINGWAY_LOG")
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it starts");
+        std::thread::sleep(std::time::Duration::from_millis(60));
+        child
+    };
+    let signal = |child: &Child, signal| {
+        kill_process(Pid::from_child(child), signal).expect("it takes a signal");
+    };
+    let mut child = start();
+    for early in [Signal::HUP, Signal::USR1, Signal::USR2] {
+        signal(&child, early);
+    }
+    let log = BufReader::new(child.stderr.take().expect("piped"));
+    let mut lines = log.lines().map_while(Result::ok);
+    let mut seen = String::new();
+    let reloaded = lines.any(|line| {
+        seen += &format!("{line}\n");
+        line.contains("configuration 2 is in force")
+    });
+    assert!(reloaded, "HUP is a reload after the start: {seen}");
+    signal(&child, Signal::TERM);
+    assert_eq!(child.wait().expect("it ends").code(), Some(0));
+
+    let stopped = start();
+    signal(&stopped, Signal::TERM);
+    let output = stopped.wait_with_output().expect("it ends");
+    assert_eq!(code(&output), Some(0), "{}", stderr(&output));
+}

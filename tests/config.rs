@@ -49,19 +49,54 @@ fn render(found: &ringway::config::Diagnostics, text: &str) -> String {
     found.render(&Source::toml("x.toml", text).into(), false)
 }
 
+/// The files of configs, and what each of them has and the smallest one has not.
+const SCENARIOS: &[(&str, &[&str])] = &[
+    ("minimal", &[]),
+    ("full", &["[admin]", "[access_log]", "[filter.", "targets", "redirect"]),
+    ("access-log", &["[access_log]", "format = "]),
+    ("behind-a-proxy", &["trusted_proxies", "client = ["]),
+    ("canary", &["x-canary", "priority", "weight"]),
+    ("cors", &["kind = \"cors\""]),
+    ("environment", &["${WORKERS:-1}", "${PORT:-8080}"]),
+    ("experiment", &["hash = \"cookie:uid\"", "slots"]),
+    ("headers", &["kind = \"headers\""]),
+    ("ip-list", &["kind = \"ip_list\""]),
+    ("many-files", &["include = [", ".json", "*.toml"]),
+    ("rate-limit", &["kind = \"rate_limit\""]),
+    ("redirects", &["redirect = ", "respond = ", "${request.uri}"]),
+    ("routing", &["hosts", "regex", "{*name}", "rewrite"]),
+    ("zones", &["zone = ", "weight = ", "targets"]),
+];
+
 #[test]
-fn every_file_in_configs_is_taken_without_a_warning() {
+fn every_file_in_configs_is_taken_and_shows_what_its_name_says() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("configs");
-    let mut files = 0;
     for entry in std::fs::read_dir(folder).expect("configs") {
         let path = entry.expect("an entry").path();
-        if path.extension().is_some_and(|extension| extension == "toml") {
-            let loaded = load(&path, &mut Ids::default(), 1).unwrap_or_else(|e| panic!("{e}"));
-            assert_eq!(loaded.warnings_text(false), "", "{}", path.display());
-            files += 1;
+        if path.extension().is_none_or(|extension| extension != "toml") {
+            continue;
+        }
+        let name = path.file_stem().expect("a name").to_string_lossy();
+        let parts = SCENARIOS.iter().find(|(known, _)| *known == name);
+        let (_, parts) = parts.unwrap_or_else(|| panic!("{name} stands in SCENARIOS"));
+        let loaded = load(&path, &mut Ids::default(), 1).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(loaded.warnings_text(false), "", "{name}");
+        assert_eq!(loaded.sources.count() > 1, name == "many-files");
+        let text = &loaded.sources.first().text;
+        assert!(text.starts_with("# "), "{name} says what it is for");
+        for part in *parts {
+            assert!(text.contains(part) && !MINIMAL.contains(part), "{part} in {name}");
         }
     }
-    assert!(files >= 2);
+}
+
+#[test]
+fn a_configuration_of_many_files_is_one() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("configs/many-files.toml");
+    let snapshot = load(&path, &mut Ids::default(), 1).unwrap_or_else(|e| panic!("{e}")).snapshot;
+    assert_eq!(snapshot.upstreams.len(), 2, "of the JSON file");
+    assert_eq!(&*found(&snapshot, "/orders/7").id, "orders");
+    assert_eq!(&*found(&snapshot, "/users").id, "users");
 }
 
 #[test]
@@ -209,7 +244,7 @@ fn broken_sections() -> Vec<Broken> {
     ]
 }
 
-fn broken_upstreams_and_routes() -> Vec<Broken> {
+fn broken_upstreams() -> Vec<Broken> {
     vec![
         (upstream("[]", ""), (2, 13), &["items, 0, is out of bounds", "1 to 4096"]),
         (upstream("[\"a:1\"]", ""), (2, 14), &["expected a table", "write { address"]),
@@ -244,6 +279,11 @@ fn broken_upstreams_and_routes() -> Vec<Broken> {
             (3, 1),
             &["unknown key `health`", "known keys: balance"],
         ),
+    ]
+}
+
+fn broken_routes() -> Vec<Broken> {
+    vec![
         (
             route("id = \"r\"\nprefix = \"/\"\nupstream = \"uu\""),
             (4, 12),
@@ -279,11 +319,13 @@ fn broken_upstreams_and_routes() -> Vec<Broken> {
     ]
 }
 
+fn broken() -> impl Iterator<Item = Broken> {
+    broken_sections().into_iter().chain(broken_upstreams()).chain(broken_routes())
+}
+
 #[test]
 fn what_is_wrong_is_said_with_its_place_and_a_remedy() {
-    for (text, (line, column), parts) in
-        broken_sections().into_iter().chain(broken_upstreams_and_routes())
-    {
+    for (text, (line, column), parts) in broken() {
         let errors = compile(&text, &mut Ids::default(), 1).expect_err(&text);
         let message = render(&errors, &text);
         let place = format!("--> x.toml:{line}:{column}\n");
@@ -295,7 +337,7 @@ fn what_is_wrong_is_said_with_its_place_and_a_remedy() {
 
 #[test]
 fn a_broken_file_is_said_to_be_broken_once() {
-    for (text, _, parts) in broken_sections().into_iter().chain(broken_upstreams_and_routes()) {
+    for (text, _, parts) in broken() {
         let errors = compile(&text, &mut Ids::default(), 1).expect_err(&text);
         // A key of the wrong type for a whole section leaves the section missing too.
         let whole = errors.iter().filter(|error| error.span.is_none()).count();

@@ -11,7 +11,8 @@ use proptest::prelude::*;
 use ringway::config::{Gathered, Source, Sources};
 use ringway::limits::{CONFIG_FILES_MAX, INCLUDE_DEPTH_MAX};
 use ringway::snapshot::{
-    Ids, Loaded, Rejected, Snapshot, compile_tree, effective, load, load_source,
+    Ids, ListenerId, ListenerPlan, Loaded, Rejected, Snapshot, compile_tree, effective, load,
+    load_source,
 };
 use serde_json::json;
 
@@ -111,6 +112,7 @@ const KINDS: &[&str] = &[
     "bad-duration",
     "bad-address",
     "zero-weights",
+    "bad-pattern",
     "bad-network",
     "several-at-once",
     "route-without-a-path",
@@ -158,10 +160,21 @@ fn what_is_shown_can_be_read_again() {
     assert_eq!(effective(&source.clone().into()), json);
     let compiled = |source| load_source(source, &mut Ids::default(), 1).expect("taken").snapshot;
     let (again, first) = (compiled(source), compiled(Source::toml("full.toml", text)));
-    let outline = |mut snapshot: Snapshot| {
-        snapshot.listeners.sort_by(|a, b| a.name.cmp(&b.name));
-        let upstreams = snapshot.upstreams.len();
-        format!("{:?} {:?} {:?} {upstreams}", snapshot.runtime, snapshot.admin, snapshot.listeners)
+    // Ids are given in the order of the file, and JSON sorts names.
+    let outline = |snapshot: Snapshot| {
+        let listeners = snapshot
+            .listeners
+            .iter()
+            .map(|listener| ListenerPlan { id: ListenerId(0), ..ListenerPlan::clone(listener) });
+        let mut listeners: Vec<String> = listeners.map(|plan| format!("{plan:?}")).collect();
+        let mut names: Vec<&str> = snapshot.upstreams.iter().map(|u| &*u.name).collect();
+        let routes: Vec<&str> = snapshot.plans.iter().map(|route| &*route.id).collect();
+        let chains: Vec<Vec<_>> =
+            snapshot.chains.iter().map(|chain| chain.names().collect()).collect();
+        listeners.sort();
+        names.sort();
+        let runtime = (&snapshot.runtime, &snapshot.admin, &snapshot.access_log);
+        format!("{runtime:?} {listeners:?} {names:?} {routes:?} {chains:?}")
     };
     assert_eq!(outline(again), outline(first));
 }
@@ -318,8 +331,8 @@ fn environment(name: &str) -> Option<OsString> {
 /// The snapshot, or everything that is said.
 fn with_environment(text: &str) -> Result<Snapshot, String> {
     let gathered = Gathered::from_source(Source::toml("x.toml", text), &environment);
-    let Gathered { sources, tree, complete, decoder, .. } = gathered;
-    let compiled = compile_tree(&tree, complete, decoder, &mut Ids::default(), 1);
+    let Gathered { sources, tree, complete, mut decoder, .. } = gathered;
+    let compiled = compile_tree(&tree, complete, &mut decoder, &mut Ids::default(), 1);
     compiled.map(|(snapshot, _)| snapshot).map_err(|errors| errors.render(&sources, false))
 }
 

@@ -3,9 +3,12 @@
 mod harness;
 
 use std::collections::BTreeSet;
+use std::io::Write;
+use std::net::TcpStream;
 use std::path::Path;
 
 use harness::client::{ask, plain_get};
+use harness::grammar::values;
 use harness::load::under_load;
 use harness::origin::Op;
 use harness::proxy::{endpoint, free_address, route, upstream};
@@ -239,6 +242,42 @@ fn lines_tell_what_happened(driver: &'static str) {
     assert_eq!(facts("/app/hang"), gone);
 }
 
+/// What the client sent is what is logged: by a refused head, past filters, and not more than it
+/// took of an answer that the gateway made.
+fn lines_tell_what_came(driver: &'static str) {
+    let origin = Origin::start();
+    let remove = "filters = [{ kind = \"headers\", remove = [\"user-agent\", \"referer\"] }]";
+    let body = "x".repeat(60_000);
+    let routes = route("edit", "prefix = \"/edit/\"", "main", remove)
+        + &format!(
+            "[[route]]\nid = \"large\"\npath = \"/large\"\n\
+             respond = {{ status = 200, body = \"{body}\" }}\n"
+        );
+    let settings = Settings::new(driver, &origin.address).workers(2).routes(routes);
+    let mut proxy = Proxy::start(settings.clone());
+    let file = proxy.directory().join("access.log");
+    reloaded(&mut proxy, with_log(&settings, &file, "json"));
+
+    let refused = ask(proxy.address, b"GARBAGE\r\n\r\n", ms(3_000)).expect("an answer");
+    let given = values(&refused.finals[0].fields, "x-request-id");
+    let line = parsed(&line_with(&file, "head_malformed"));
+    assert_eq!(line["client"], "127.0.0.1");
+    assert_eq!(line["request_id"].as_str().map(str::as_bytes), given.first().copied());
+
+    let request = "GET /edit/x HTTP/1.1\r\nHost: a.test\r\nUser-Agent: me\r\nReferer: there\r\n\
+                   Connection: close\r\n\r\n";
+    ask(proxy.address, request.as_bytes(), ms(3_000)).expect("an answer");
+    let line = parsed(&line_with(&file, "/edit/x"));
+    assert_eq!((&line["user_agent"], &line["referer"]), (&json!("me"), &json!("there")));
+
+    let mut client = TcpStream::connect(proxy.address).expect("a connection");
+    let requests = b"GET /large HTTP/1.1\r\nHost: a.test\r\n\r\n".repeat(300);
+    client.write_all(&requests).expect("more than the answers that buffers hold");
+    let line = parsed(&line_with(&file, "client_write_timeout"));
+    assert_eq!(line["route"], "large");
+    assert!(line["bytes_out"].as_u64().is_some_and(|bytes| bytes < 60_000), "{line}");
+}
+
 macro_rules! on_both {
     ($($name:ident)*) => {
         mod io_uring { $(#[test] fn $name() { super::$name("io_uring"); })* }
@@ -249,5 +288,5 @@ macro_rules! on_both {
 on_both! {
     rotation_loses_no_line path_and_format_follow_the_file
     a_log_that_cannot_be_opened_changes_nothing a_removed_log_is_off
-    the_drain_writes_the_last_lines lines_tell_what_happened
+    the_drain_writes_the_last_lines lines_tell_what_happened lines_tell_what_came
 }

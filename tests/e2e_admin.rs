@@ -4,7 +4,10 @@
 
 mod harness;
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use harness::proxy::{endpoint, route, upstream};
 use harness::{Origin, Proxy, Settings, ms, poll, show};
@@ -330,4 +333,42 @@ fn many_may_ask_for_a_large_configuration() {
     assert_eq!(proxy.reload().0, 200);
     let alive = || proxy.metric("ringway_config_snapshots_alive", "") == 1.0;
     assert!(poll(ms(5_000), alive), "nobody holds the old one");
+}
+
+/// Whoever holds connections and does nothing with them keeps nobody else out.
+#[test]
+fn idle_connections_and_readers_that_do_not_read_keep_nobody_out() {
+    let origin = Origin::start();
+    let proxy = Proxy::start(Settings::new(DRIVER, &origin.address));
+    let ready = |when: &str| {
+        let began = Instant::now();
+        let (status, _) = proxy.admin_ask("GET /v1/ready", ms(1_000)).expect(when);
+        assert_eq!(status, 200, "{when}");
+        assert!(began.elapsed() < Duration::from_secs(1), "{when}: {:?}", began.elapsed());
+    };
+    let open = || TcpStream::connect(proxy.admin).expect("a connection");
+    let mut idle: Vec<_> = (0..120).map(|_| open()).collect();
+    ready("with 120 idle connections");
+    idle.iter_mut().for_each(|one| drop(one.write(b"GET /v1/ready HT")));
+    ready("with slow ones among them");
+
+    let pipeline = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(200);
+    let deaf: Vec<_> = (0..70)
+        .map(|_| {
+            let mut one = open();
+            one.set_nonblocking(true).expect("set");
+            drop(one.write(pipeline.as_bytes()));
+            one
+        })
+        .collect();
+    ready("with 70 that do not read");
+    assert!(poll(ms(5_000), || proxy.metric("ringway_config_version", "") == 1.0));
+    // The first ones have been closed.
+    idle[0].set_read_timeout(Some(ms(1_000))).expect("set");
+    let end = idle[0].read(&mut [0]);
+    assert!(
+        matches!(&end, Ok(0)) || end.is_err_and(|e| e.kind() != std::io::ErrorKind::WouldBlock)
+    );
+    drop((idle, deaf));
+    ready("afterwards");
 }

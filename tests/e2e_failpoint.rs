@@ -37,6 +37,10 @@ fn survive(driver: &'static str, point: &str) {
             poll(ms(2_000), || proxy.metric("ringway_panics_total", "") >= f64::from(round));
         assert!(counted, "{point}: the panic of round {round} is counted");
     }
+    if point != "parse" {
+        // One that was being served has its record.
+        assert!(proxy.errors("panicked") >= 5.0, "{point}: the panics are errors of requests");
+    }
     assert!(other.wait_responses(1, ms(3_000)), "{point}: the other exchange ends");
     assert_eq!(other.received().finals[0].body, b"half whole", "{point}: whole");
     for number in 0..10 {

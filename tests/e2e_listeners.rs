@@ -227,6 +227,37 @@ fn the_cap_changes(driver: &'static str) {
     proxy.probe("/probe").expect("room again");
 }
 
+/// A listener on `[::]` has IPv4 or has it not for as long as it is bound: a reload that would change
+/// that says so and changes nothing, in both directions.
+fn ipv4_beside_ipv6_needs_a_restart(driver: &'static str) {
+    let origin = Origin::start();
+    let settings = Settings::new(driver, &origin.address).workers(2);
+    let mut proxy = Proxy::start(settings.clone());
+    let four = free_address();
+    let port = four.port();
+    let any = SocketAddr::from((std::net::Ipv6Addr::UNSPECIFIED, port));
+    let six = SocketAddr::from((std::net::Ipv6Addr::LOCALHOST, port));
+    let one = with_listener(&settings, "six", any);
+    let both = with_listener(&one, "four", four);
+    let refused = |proxy: &mut Proxy, asked: &Settings| {
+        proxy.rewrite(asked.clone());
+        let (status, answer) = proxy.reload();
+        assert_eq!((status, &answer["error"]), (409, &json!("needs_restart")), "{answer}");
+        let text = answer["diagnostics"].as_str().expect("text").to_owned();
+        assert!(text.contains(&format!("listener six on {any}")), "{text}");
+        assert!(text.contains(&format!("listener four on {four}")), "{text}");
+        assert!(listens(four) && listens(six), "nothing has changed");
+    };
+    reloaded(&mut proxy, &one);
+    refused(&mut proxy, &both);
+    reloaded(&mut proxy, &settings);
+    reloaded(&mut proxy, &both);
+    refused(&mut proxy, &one);
+    // The way that the text tells.
+    reloaded(&mut proxy, &with_listener(&settings, "four", four));
+    assert!(listens(four) && !listens(six));
+}
+
 macro_rules! on_both {
     ($($name:ident)*) => {
         mod io_uring { $(#[test] fn $name() { super::$name("io_uring"); })* }
@@ -237,5 +268,5 @@ macro_rules! on_both {
 on_both! {
     come_and_go_under_load renamed_under_load connections_of_a_removed_listener
     a_failed_bind_changes_nothing changed_settings_reach_open_connections
-    port_0_stays_and_is_told the_cap_changes
+    port_0_stays_and_is_told the_cap_changes ipv4_beside_ipv6_needs_a_restart
 }

@@ -29,9 +29,9 @@ fn environment(name: &str) -> Option<OsString> {
 fn compiled(text: &str, kind: Kind) {
     let source = Source { name: "config".into(), text: text.into(), kind };
     let gathered = Gathered::from_source(source, &environment);
-    let Gathered { sources, tree, complete, decoder, warnings } = gathered;
+    let Gathered { sources, tree, complete, mut decoder, warnings } = gathered;
     let known = decoder.found.count();
-    let compiled = compile_tree(&tree, complete, decoder, &mut Ids::default(), 1);
+    let compiled = compile_tree(&tree, complete, &mut decoder, &mut Ids::default(), 1);
     let found = match &compiled {
         Ok((_, warnings)) => {
             assert!(complete && known == 0);

@@ -3,10 +3,12 @@
 //! tests/reference_page.rs holds this list against the keys that decoding asks for, and the page against
 //! this list. The keys of filters stand with their filters.
 
+mod requests;
+
 /// A table of the configuration.
 #[derive(Debug)]
 pub struct Section {
-    /// Its name, as `Fields::of` has it.
+    /// Its name, as `Fields::of` has it; empty is the top of a file.
     pub name: &'static str,
     /// Its keys, those of the tables in it included.
     pub keys: &'static [Key],
@@ -28,15 +30,18 @@ pub struct Key {
 }
 
 impl Section {
-    /// The rows of the reference.
+    /// The rows of the reference, below their heading.
     pub fn table(&self) -> String {
         let mut text =
             String::from("| key | type | default | bounds | meaning |\n|---|---|---|---|---|\n");
         for key in self.keys {
             let Key { name, kind, default, bounds, meaning } = key;
             let bounds = if bounds.is_empty() { " ".to_owned() } else { format!(" {bounds} ") };
-            let section = self.name;
-            text += &format!("| `{section}.{name}` | {kind} | {default} |{bounds}| {meaning} |\n");
+            let section = match self.name {
+                "" => String::new(),
+                name => format!("{name}."),
+            };
+            text += &format!("| `{section}{name}` | {kind} | {default} |{bounds}| {meaning} |\n");
         }
         text
     }
@@ -54,6 +59,16 @@ const fn key(
 
 /// Every section, in the order of the page.
 pub const SECTIONS: &[Section] = &[
+    Section {
+        name: "",
+        keys: &[key(
+            "include",
+            "list of paths",
+            "none",
+            "1024 files, 8 deep",
+            "Files that belong to the configuration, such as `[\"routes/*.toml\", \"upstreams.json\"]`.",
+        )],
+    },
     Section {
         name: "runtime",
         keys: &[
@@ -293,205 +308,7 @@ pub const SECTIONS: &[Section] = &[
             ),
         ],
     },
-    Section {
-        name: "route",
-        keys: &[
-            key(
-                "id",
-                "word",
-                "required",
-                "1 to 128 printable characters, unique",
-                "Name of the route in logs and metrics.",
-            ),
-            key(
-                "path",
-                "path",
-                "this, `prefix` or `regex`",
-                "normal form",
-                "Takes this very path; 50,000 of them cost no more than 100. `{name}` takes any segment, `{*name}` at the end all that follows.",
-            ),
-            key(
-                "prefix",
-                "path",
-                "this, `path` or `regex`",
-                "normal form, at most 64 segments",
-                "Takes every path below it, on a segment boundary: `/user/` takes `/user` and `/user/7`, not `/users`.",
-            ),
-            key(
-                "regex",
-                "expression",
-                "this, `path` or `prefix`",
-                "1024 routes may have one",
-                "Takes paths that match it as a whole, after all other routes of the host.",
-            ),
-            key(
-                "hosts",
-                "list of hosts",
-                "any host",
-                "1 to 256",
-                "Takes requests for these hosts: `\"api.example.com\"`, `\"[::1]\"`, or `\"*.example.com\"` for one or more labels before the rest. Ports do not count.",
-            ),
-            key(
-                "priority",
-                "number",
-                "`100`",
-                "0 to 1000000",
-                "Among routes with the same host and path the smaller is tried first, then the order of the file.",
-            ),
-            key(
-                "when",
-                "list of conditions",
-                "`[]`",
-                "1 to 32",
-                "What must hold besides: `{ method = \"GET\" }`; `{ header = \"NAME\", ... }`, `cookie` or `query` with one of `equals`, `in`, `prefix`, `suffix`, `contains`, `matches`, `present`; `{ client = [\"10.0.0.0/8\"] }`; `{ hash = \"cookie:NAME\", salt = \"...\", slots = [0, 100] }` of 10,000 slots; each with `not = true` (docs/routing.md).",
-            ),
-            key(
-                "upstream",
-                "NAME",
-                "this, `targets`, `redirect` or `respond`",
-                "an upstream of this file",
-                "Where the request goes.",
-            ),
-            key(
-                "targets",
-                "list of tables",
-                "this, `upstream`, `redirect` or `respond`",
-                "1 to 64",
-                "Where the request goes, by weight and chance.",
-            ),
-            key("targets.upstream", "NAME", "required", "an upstream of this file", "Where to."),
-            key(
-                "targets.weight",
-                "number",
-                "`100`",
-                "0 to 65535, not all 0",
-                "Share of the requests. 0 gets none.",
-            ),
-            key(
-                "targets.zone",
-                "word",
-                "the route's",
-                "a zone of its endpoints",
-                "Only endpoints of this zone.",
-            ),
-            key(
-                "redirect",
-                "table",
-                "this, `upstream`, `targets` or `respond`",
-                "",
-                "Answers with another place: the two keys below.",
-            ),
-            key(
-                "redirect.to",
-                "text with variables",
-                "required",
-                "begins with `https://`, `http://`, `/`, `${request.path}` or `${request.uri}`",
-                "The Location, such as `\"https://${request.host}${request.uri}\"`.",
-            ),
-            key("redirect.status", "number", "`308`", "301, 302, 303, 307, 308", "The status."),
-            key(
-                "respond",
-                "table",
-                "this, `upstream`, `targets` or `redirect`",
-                "",
-                "Answers with the three keys below.",
-            ),
-            key("respond.status", "number", "required", "200 to 599", "The status."),
-            key("respond.body", "string", "empty", "at most 64 KiB", "The content."),
-            key(
-                "respond.content_type",
-                "string",
-                "`\"text/plain\"`",
-                "printable ASCII",
-                "Its type.",
-            ),
-            key(
-                "zone",
-                "word",
-                "all endpoints",
-                "a zone of the upstream's endpoints",
-                "Only endpoints of this zone, also when a request is tried again.",
-            ),
-            key(
-                "rewrite",
-                "path",
-                "the path",
-                "normal form; not with `skip_segments`",
-                "What the upstream sees in the place of the path, or of the prefix. `{name}` is a parameter of `path`, or a named group of `regex`.",
-            ),
-            key(
-                "host_rewrite",
-                "text with variables",
-                "the client's",
-                "a host, with or without a port",
-                "The Host that the upstream is sent, such as `\"internal.example\"` or `\"${endpoint.address}\"`.",
-            ),
-            key(
-                "skip_segments",
-                "number",
-                "`0`",
-                "0 to 64",
-                "Leading segments that the upstream does not see: with 3, `/api/v1/app/order` becomes `/order`.",
-            ),
-            key(
-                "body_bytes_max",
-                "size",
-                "no bound",
-                "0 or more",
-                "Bytes of a request's body. Above it: 413.",
-            ),
-            key(
-                "filters",
-                "list of NAMEs and tables",
-                "`[]`",
-                "at most 64",
-                "Filters that requests and answers pass (docs/filters.md): names of `[filter.NAME]`, \
-                 or tables of their own.",
-            ),
-            key("timeouts", "table", "`{}`", "", "The two keys below."),
-            key(
-                "timeouts.response",
-                "timeout",
-                "the upstream's",
-                "10 ms to a day",
-                "In place of the upstream's `timeouts.response`.",
-            ),
-            key(
-                "timeouts.total",
-                "timeout",
-                "none",
-                "10 ms to a day",
-                "For the whole exchange, connecting included: 504. A tunnel has `timeouts.tunnel` instead.",
-            ),
-            key(
-                "path_policy",
-                "table",
-                "`{}`",
-                "",
-                "The four keys below: `\"keep\"` passes it as sent, `\"refuse\"` answers 400.",
-            ),
-            key(
-                "path_policy.encoded_slash",
-                "word",
-                "`\"keep\"`",
-                "`keep`, `refuse`",
-                "`%2F`: data, which never divides segments. Beside dots (`..%2F`) it is refused whatever stands here.",
-            ),
-            key(
-                "path_policy.backslash",
-                "word",
-                "`\"refuse\"`",
-                "`keep`, `refuse`",
-                "`\\` and `%5C`, which some origins take for a slash.",
-            ),
-            key(
-                "path_policy.dot_dot_semicolon",
-                "word",
-                "`\"keep\"`",
-                "`keep`, `refuse`",
-                "`..;`, which some origins take for `..`.",
-            ),
-            key("path_policy.nul", "word", "`\"refuse\"`", "`keep`, `refuse`", "`%00`."),
-        ],
-    },
+    requests::ROUTE,
+    requests::WHEN,
+    requests::FILTER,
 ];

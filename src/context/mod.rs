@@ -51,6 +51,12 @@ pub struct RequestFacts {
     pub idempotent: bool,
     /// The protocols it offers to switch to, of those that are passed on.
     pub upgrade: Option<Vec<u8>>,
+    /// Accept as it came, where filters may change it.
+    pub accept: Option<Span>,
+    /// Referer as it came, where a log wants it.
+    pub referer: Span,
+    /// User-Agent as it came, where a log wants it.
+    pub user_agent: Span,
 }
 
 impl Default for RequestFacts {
@@ -61,6 +67,9 @@ impl Default for RequestFacts {
             is_head: false,
             idempotent: false,
             upgrade: None,
+            accept: None,
+            referer: Span::default(),
+            user_agent: Span::default(),
         }
     }
 }
@@ -170,6 +179,10 @@ impl Attributes {
         self.bytes.clear();
         self.entries.clear();
     }
+
+    fn memory(&self) -> usize {
+        self.bytes.capacity() + self.entries.capacity() * size_of::<(Span, Span)>()
+    }
 }
 
 impl RequestContext {
@@ -200,6 +213,15 @@ impl RequestContext {
             Some(authority) => Some(authority.of(self.request.bytes.filled())),
             None => self.request.value(Known::Host),
         }
+    }
+
+    /// Bytes of memory that stay behind for the next request.
+    pub fn memory(&self) -> usize {
+        let TargetFacts { normalised, rewritten, host_rewritten, .. } = &self.target;
+        let texts = [normalised, rewritten, host_rewritten, &self.scratch];
+        texts.iter().map(|text| text.capacity()).sum::<usize>()
+            + self.attributes.memory()
+            + self.request.added.memory()
     }
 
     /// Forgets the request; memory stays.

@@ -4,30 +4,25 @@ mod answers;
 mod config;
 mod explain;
 mod origin;
+mod seats;
 
-use std::future::Future;
 use std::io;
 use std::os::unix::net::{UnixListener as StdUnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
 use axum::http::{HeaderName, StatusCode, header};
 use axum::middleware::from_fn;
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{MethodRouter, get, post};
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use rustix::fs::Mode;
 use serde_json::json;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{Mutex, Semaphore, mpsc, watch};
 
 use super::helper::Event;
 use super::source::Taken;
-use crate::limits::{ADMIN_CONNECTIONS_MAX, ADMIN_HEAD_TIMEOUT_MS};
 use crate::observe::render::ProcessView;
 use crate::snapshot::AdminPlan;
 
@@ -105,10 +100,10 @@ impl Admin {
         match self.socket {
             Socket::Tcp(socket) => {
                 let router = router.layer(from_fn(origin::only_own_origin));
-                accept_loop(router, async || Ok(socket.accept().await?.0)).await;
+                seats::accept_loop(router, async || Ok(socket.accept().await?.0)).await;
             }
             Socket::Unix(socket) => {
-                accept_loop(router, async || Ok(socket.accept().await?.0)).await
+                seats::accept_loop(router, async || Ok(socket.accept().await?.0)).await
             }
         }
     }
@@ -157,36 +152,6 @@ fn clear_stale(path: &Path) -> Result<(), String> {
                 .map_err(|error| format!("admin: cannot replace the stale socket {shown}: {error}"))
         }
         Err(error) => Err(format!("admin: cannot tell whether {shown} is in use: {error}")),
-    }
-}
-
-/// Accepts for ever; at the cap it waits, and the rest queue in the backlog.
-async fn accept_loop<S, F>(router: Router, mut accept: impl FnMut() -> F)
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    F: Future<Output = io::Result<S>>,
-{
-    let permits = Arc::new(Semaphore::new(ADMIN_CONNECTIONS_MAX));
-    loop {
-        let Ok(permit) = permits.clone().acquire_owned().await else { return };
-        let stream = match accept().await {
-            Ok(stream) => stream,
-            Err(error) => {
-                tracing::warn!("the admin API could not accept a connection: {error}");
-                tokio::time::sleep(Duration::from_millis(500)).await;
-                continue;
-            }
-        };
-        let service = TowerToHyperService::new(router.clone());
-        tokio::spawn(async move {
-            let _permit = permit;
-            // An error here is one connection's own affair.
-            let _ = hyper::server::conn::http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(Duration::from_millis(ADMIN_HEAD_TIMEOUT_MS))
-                .serve_connection(TokioIo::new(stream), service)
-                .await;
-        });
     }
 }
 

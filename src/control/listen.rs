@@ -89,10 +89,7 @@ fn bind_beside(
     let mut bound =
         Bound { opened: (0..workers).map(|_| Vec::new()).collect(), addresses: BTreeMap::new() };
     for plan in plans {
-        // One of several on a port: then the others are meant to have IPv4 to themselves.
-        let shared = all
-            .iter()
-            .any(|other| other.address.is_ipv4() && other.address.port() == plan.address.port());
+        let shared = ipv4_beside(plan, all).is_some();
         let mut address = plan.address;
         // The probe cannot tell our own sockets, which the new ones join, from those of others.
         if !leaving.iter().any(|old| overlap(old.address, address)) {
@@ -114,13 +111,43 @@ fn bind_beside(
     Ok(bound)
 }
 
+/// A listener with an IPv4 address on the port of one on `[::]`, which then leaves IPv4 alone.
+fn ipv4_beside<'a>(
+    plan: &ListenerPlan,
+    all: &'a [Arc<ListenerPlan>],
+) -> Option<&'a Arc<ListenerPlan>> {
+    let (ip, port) = (plan.address.ip(), plan.address.port());
+    let any = ip.is_ipv6() && ip.is_unspecified() && port != 0;
+    any.then(|| all.iter().find(|it| it.address.is_ipv4() && it.address.port() == port)).flatten()
+}
+
+/// Says which listener that keeps its sockets would have to take IPv4 from now on, or to leave it
+/// alone: the kernel takes that (IPV6_V6ONLY) only before a socket is bound.
+pub fn ipv4_changed(new: &[Arc<ListenerPlan>], old: &[Arc<ListenerPlan>]) -> Option<String> {
+    new.iter().find_map(|plan| {
+        let kept = |old: &&Arc<ListenerPlan>| old.id == plan.id || old.hands_over_to(plan);
+        let before = old.iter().find(kept)?;
+        let (name, address) = (&plan.name, plan.address);
+        let (other, comes) = match (ipv4_beside(before, old), ipv4_beside(plan, new)) {
+            (Some(gone), None) => (gone, "goes, so that it would have to take"),
+            (None, Some(added)) => (added, "comes, so that it would have to give up"),
+            _ => return None,
+        };
+        let (beside, at, port) = (&other.name, other.address, address.port());
+        Some(format!(
+            "listener {name} on {address} stays bound, but listener {beside} on {at} {comes} IPv4 on \
+             port {port}: that needs a restart, or two reloads, of which the first leaves out {name}"
+        ))
+    })
+}
+
 /// Whether sockets of both addresses may be in each other's way.
 fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
     let same = one.ip() == other.ip() || one.ip().is_unspecified() || other.ip().is_unspecified();
     same && one.port() == other.port() && one.port() != 0
 }
 
-/// A bound socket. With SO_REUSEPORT the kernel lets any process of the same user join a port, so
+/// A bound socket; `only_v6` counts for `[::]` alone. With SO_REUSEPORT the kernel lets any process of the same user join a port, so
 /// the probe goes without.
 fn open(address: SocketAddr, only_v6: bool, reuse_port: bool) -> std::io::Result<Socket> {
     let kind = Type::STREAM.nonblocking().cloexec();
@@ -223,5 +250,21 @@ pub(crate) mod tests {
         drop(again);
         let error = bind_new(&[old, kept, wider], &before, 2).expect_err("it stays");
         assert!(error.text.contains("overlaps with listener old"), "{}", error.text);
+    }
+
+    #[test]
+    fn whether_a_bound_socket_takes_ipv4_cannot_change() {
+        let (v6, v4) = (plan(1, "six", "[::]:80"), plan(2, "four", "127.0.0.1:80"));
+        let (renamed, other) = (plan(3, "new", "[::]:80"), plan(4, "o", "127.0.0.1:81"));
+        let (one, both) = ([v6.clone(), other.clone()], [v6.clone(), v4.clone()]);
+        let goes = ipv4_changed(&one, &both).expect("a change");
+        assert!(goes.contains("listener six on [::]:80") && goes.contains("four on 127.0.0.1:80"));
+        let comes = ipv4_changed(&both, &one).expect("a change");
+        assert!(comes.contains("listener four on 127.0.0.1:80 comes"), "{comes}");
+        assert!(ipv4_changed(&[renamed], &both).is_some(), "its sockets stay");
+        let moved = [v6, plan(5, "four", "0.0.0.0:80")];
+        assert_eq!(ipv4_changed(&moved, &both), None, "it left IPv4 alone and still does");
+        assert_eq!(ipv4_changed(&both, &[v4.clone()]), None, "it is bound anew");
+        assert_eq!(ipv4_changed(&[v4], &both), None, "it is closed");
     }
 }

@@ -40,7 +40,7 @@ use fleet::{Fleet, Spawn, Start};
 use helper::{Event, Helpers};
 use names::Names;
 use process::Process;
-use signals::Signals;
+use signals::Registered;
 use source::{Loaded, Taken};
 use supervise::Supervisor;
 
@@ -57,6 +57,13 @@ pub struct Options {
 /// leaves the process: a worker's runtime must not be dropped while the kernel holds its buffers.
 pub fn run(options: Options) -> ExitCode {
     let process = Process::new();
+    let signals = match Registered::take_over() {
+        Ok(signals) => signals,
+        Err(error) => {
+            complain(&format!("error: signals cannot be taken over: {error}"));
+            return ExitCode::from(EXIT_FAILED);
+        }
+    };
     let mut ids = Ids::default();
     let Loaded { taken, warnings } = match options.source.load(&mut ids, 1) {
         Ok(loaded) => loaded,
@@ -77,7 +84,7 @@ pub fn run(options: Options) -> ExitCode {
         Ok(runtime) => {
             let dropped = log.dropped.clone();
             let launch = Launch { options, process, spawn: crate::worker::spawn, dropped };
-            let ran = runtime.block_on(launch.serve(taken, ids, &mut socket));
+            let ran = runtime.block_on(launch.serve(signals, taken, ids, &mut socket));
             // Nobody waits for an answer of the admin API that is being rendered.
             runtime.shutdown_background();
             ran
@@ -101,7 +108,8 @@ pub(crate) fn complain(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{}", text.trim_end());
 }
 
-/// The workers' series: locked by admin requests and the control thread, never by a worker.
+/// The workers' series: locked by admin requests and the helper thread, never by a worker, and by the
+/// control thread only to start them.
 #[allow(clippy::disallowed_types)]
 pub type Series = Arc<std::sync::Mutex<SeriesRegistry>>;
 
@@ -116,13 +124,14 @@ impl Launch {
     /// Binds, starts everything and supervises it. `socket` becomes the file to remove at the end.
     async fn serve(
         self,
+        signals: Registered,
         taken: Taken,
         ids: Ids,
         socket: &mut Option<PathBuf>,
     ) -> Result<u8, String> {
         let cannot = |what: &'static str| move |error| format!("{what}: {error}");
         let snapshot = taken.snapshot.clone();
-        let mut signals = Signals::register().map_err(cannot("signals cannot be taken over"))?;
+        let mut signals = signals.receive().map_err(cannot("signals cannot be taken over"))?;
         let descriptors = cores::raise_descriptors();
         let cores = Cores::read();
         let workers = snapshot.runtime.workers.unwrap_or_else(|| cores.usable());
@@ -137,12 +146,12 @@ impl Launch {
 
         let (sender, mut events) = mpsc::channel(EVENTS_MAX);
         let source = self.options.source.clone();
-        let helpers = Helpers::start(source, ids, taken.clone(), &sender)
+        // Admin requests and the helper thread; workers never.
+        let series = Series::default();
+        let helpers = Helpers::start(source, ids, taken.clone(), series.clone(), &sender)
             .map_err(cannot("a helper thread cannot start"))?;
         let reports = helpers.reports.clone();
         let (view, shown) = watch::channel(self.view(&snapshot, &admin, descriptors));
-        // Admin requests and the control thread; workers never.
-        let series = Series::default();
         let (in_force, taken) = watch::channel(taken);
         let measure = self.measure(&helpers, &series, writer.tallies(), taken.clone());
         tokio::spawn(admin.serve(Shown { view: shown, taken, measure }, sender));
@@ -169,7 +178,6 @@ impl Launch {
         };
         let fleet = fleet.map_err(cannot("a worker cannot start"))?;
         drop(snapshot);
-        supervisor.series = series.clone();
         supervisor.access_log = Some(writer);
         supervisor.started_with(fleet, Instant::now());
         let code = supervisor.run(&mut signals, &mut events).await;

@@ -28,24 +28,43 @@ pub struct Signals {
     streams: [UnixStream; SIGNALS.len()],
 }
 
-impl Signals {
-    /// Takes all of them over; before the workers exist, so that none of them runs a handler of
-    /// its own.
+/// Signals that are taken over and wait to be received.
+#[derive(Debug)]
+pub struct Registered {
+    /// In the order of [`SIGNALS`].
+    streams: Vec<StdStream>,
+}
+
+impl Registered {
+    /// Takes all of them over: before anything that takes time, because until then they end the
+    /// process; what comes meanwhile waits.
     ///
     /// # Errors
     /// No descriptor was left, or a handler could not be set.
-    pub fn register() -> std::io::Result<Signals> {
+    pub fn take_over() -> std::io::Result<Registered> {
         let mut streams = Vec::with_capacity(SIGNALS.len());
         for (number, _) in SIGNALS {
             let (read, write) = StdStream::pair()?;
             read.set_nonblocking(true)?;
             signal_hook::low_level::pipe::register(number, write)?;
-            streams.push(UnixStream::from_std(read)?);
+            streams.push(read);
         }
+        Ok(Registered { streams })
+    }
+
+    /// Receives them from now on; inside the control thread's runtime.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn receive(self) -> std::io::Result<Signals> {
+        let streams = self.streams.into_iter().map(UnixStream::from_std);
+        let streams = streams.collect::<std::io::Result<Vec<_>>>()?;
         let streams = <[_; SIGNALS.len()]>::try_from(streams);
         Ok(Signals { streams: streams.map_err(|_| std::io::ErrorKind::Other)? })
     }
+}
 
+impl Signals {
     /// The next one. May be dropped without losing any.
     pub async fn next(&mut self) -> Signal {
         let [hup, quit, term, int, usr1, usr2] = &mut self.streams;

@@ -23,6 +23,9 @@ pub(super) fn admit(exchange: &mut Exchange, place: &Place<'_>) -> Result<(), Er
     context.timing.started = Some(Instant::now());
     context.request_id = request_id(&context.request, place.down, place.core);
     context.client = client_facts(&context.request, place);
+    if place.core.log.borrow().is_on() {
+        note(context);
+    }
     read_facts(context)?;
     let path = context.read_target()?;
     context.check_host()?;
@@ -34,6 +37,16 @@ pub(super) fn admit(exchange: &mut Exchange, place: &Place<'_>) -> Result<(), Er
     route.path_policy.admit(&path)?;
     route.edit_target(context)?;
     take_in_hand(exchange)
+}
+
+/// Says who sent a head that was refused and gives it an identity: fields are not to be believed.
+pub(super) fn introduce(exchange: &mut Exchange, place: &Place<'_>) {
+    let Downstream { forwarding, peer, .. } = place.down;
+    let context = &mut exchange.context;
+    let Forwarding { client, trusted, .. } = *forwarding;
+    context.client = ClientFacts { address: client, peer: *peer, trusted };
+    context.request_id = RequestId::make(&place.core.random);
+    context.timing.started = Some(Instant::now());
 }
 
 /// Who sent it: the peer, or whom believed proxies name.
@@ -56,6 +69,18 @@ fn request_id(request: &RequestHead, down: &Downstream, core: &Core) -> RequestI
             RequestId::given(field.value)
         }
         _ => RequestId::make(&core.random),
+    }
+}
+
+/// Remembers what the log and the gateway's own answers look at, before filters change it.
+pub(super) fn note(context: &mut RequestContext) {
+    for field in &context.request.fields {
+        match field.known {
+            Known::Accept => context.facts.accept = Some(field.value),
+            Known::Referer => context.facts.referer = field.value,
+            Known::UserAgent => context.facts.user_agent = field.value,
+            _ => {}
+        }
     }
 }
 

@@ -311,6 +311,7 @@ async fn relay_stripped(answer: &mut Answer, job: &Job<'_>) -> Result<Relayed, E
         *passed += stripped.data as u64;
         write_client(out, job).await.map_err(client_gone)?;
         if stripped.done {
+            answer.body_at = Some(Instant::now());
             return Ok(Relayed { close: true, ..Relayed::default() });
         }
         out.clear();

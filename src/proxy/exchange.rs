@@ -12,7 +12,7 @@ use crate::http::{BodyFraming, ResponseHead};
 use crate::http1::body::Body;
 use crate::http1::head::{RequestParser, ResponseParser};
 use crate::io::Cancel;
-use crate::limits::EXCHANGES_KEPT;
+use crate::limits::{EXCHANGE_BYTES_KEPT, EXCHANGES_KEPT};
 use crate::route::RoutePlan;
 use crate::state::{Core, Held};
 use crate::upstream::{Endpoint, Settings, Upstream};
@@ -244,9 +244,11 @@ impl Drop for Pooled {
     fn drop(&mut self) {
         let Some(mut exchange) = self.0.take() else { return };
         exchange.reset();
+        // What a large request made grow is given back.
+        let memory = exchange.context.memory() + exchange.answer.head.added.memory();
         POOL.with(|pool| {
             let pool = &mut *pool.borrow_mut();
-            if pool.len() < EXCHANGES_KEPT {
+            if pool.len() < EXCHANGES_KEPT && memory <= EXCHANGE_BYTES_KEPT {
                 pool.push(exchange);
             }
         });

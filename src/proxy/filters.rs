@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::admit;
 use super::exchange::{Answer, Exchange, Matched};
 use super::forward::Place;
 use super::serve::Ended;
@@ -48,8 +49,11 @@ fn run(exchange: &mut Exchange, place: &Place<'_>, last: Phase) -> Step {
     if chain.is_empty() {
         return Step::Passed;
     }
-    let mut call = call(context, place, route, matched.upstream_name());
     let mut progress = matched.progress.get();
+    if !progress.has_begun() {
+        admit::note(context);
+    }
+    let mut call = call(context, place, route, matched.upstream_name());
     let passed =
         chain.on_request(&mut progress, last, &mut call, |id, made| decided(place, id, made));
     matched.progress.set(progress);

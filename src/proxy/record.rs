@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::exchange::Exchange;
 use super::forward::Place;
 use crate::error::ErrorKind;
-use crate::http::{Known, Version};
+use crate::http::Version;
 use crate::observe::Finished;
 use crate::observe::access_log::AccessRecord;
 
@@ -62,14 +62,20 @@ impl Times {
         let asked = timing.upstream_started.unwrap_or(started);
         let answer = &exchange.answer;
         let total_us = micros(started, now);
-        let upstream_us = answer.body_at.or(answer.head_at).map_or(0, |end| micros(asked, end));
         let tunnel = answer.head_at.filter(|_| answer.status == 101);
+        let answered_us = tunnel.map_or(total_us, |began| micros(started, began));
+        // Where no whole answer came, the upstream was waited for to the end.
+        let upstream_end = match answer.error {
+            None => answer.body_at.or(answer.head_at),
+            Some(_) => exchange.matched.endpoint.as_ref().map(|_| now),
+        };
+        let upstream_us = upstream_end.map_or(0, |end| micros(asked, end));
         Times {
             started,
             total_us,
-            answered_us: tunnel.map_or(total_us, |began| micros(started, began)),
+            answered_us,
             upstream_head_us: answer.head_at.map(|head| micros(asked, head)),
-            gateway_us: total_us.saturating_sub(upstream_us),
+            gateway_us: answered_us.saturating_sub(upstream_us),
         }
     }
 }
@@ -82,7 +88,6 @@ fn log(exchange: &Exchange, place: &Place<'_>, times: &Times) {
     let Exchange { context, answer, matched, upload, .. } = exchange;
     let request = &context.request;
     let plans = matched.held.plans();
-    let known = |known| request.value(known).unwrap_or_default();
     let log = &mut *place.core.log.borrow_mut();
     log.record(&AccessRecord {
         started_us: log.wall_us(times.started),
@@ -94,8 +99,8 @@ fn log(exchange: &Exchange, place: &Place<'_>, times: &Times) {
             Version::Http11 => "HTTP/1.1",
         },
         host: context.host().unwrap_or_default(),
-        referer: known(Known::Referer),
-        user_agent: known(Known::UserAgent),
+        referer: request.text(context.facts.referer),
+        user_agent: request.text(context.facts.user_agent),
         status: match (answer.status, answer.error) {
             (0, Some(kind)) => kind.status(),
             (status, _) => status,

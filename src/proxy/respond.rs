@@ -30,40 +30,36 @@ pub(super) async fn answer(exchange: &mut Exchange, place: &Place<'_>, ended: En
     let progress = || down.timer.arm(Wait::ClientWrite, place.listener().write_timeout_ms);
     let written = write_all(&down.stream, &mut out, progress).await;
     match (written, close) {
-        (Err(_), _) => Next::Reset,
+        (Err(_), _) => {
+            let answer = &mut exchange.answer;
+            answer.bytes = answer.bytes.saturating_sub(out.len() as u64);
+            answer.error = Some(match down.timer.expired() {
+                Some(Wait::ClientWrite) => ErrorKind::ClientWriteTimeout,
+                _ => ErrorKind::ClientAborted,
+            });
+            Next::Reset
+        }
         (Ok(()), true) => Next::Close,
         (Ok(()), false) => Next::KeepAlive,
     }
 }
 
+/// What is left of a request whose serving panicked: its record. Nobody knows what has been sent.
+pub(super) fn panicked(exchange: &mut Exchange, place: &Place<'_>) -> Next {
+    place.core.counters.panics.increment();
+    tracing::error!("a panic ended a request and its connection; the others go on");
+    exchange.answer.error = Some(ErrorKind::Panicked);
+    Next::Reset
+}
+
 /// After a malformed message nobody knows where the next begins, and an upload that was not read to
 /// its end stands in the way of the next request.
 fn ends_connection(exchange: &Exchange, place: &Place<'_>, error: Option<ErrorKind>) -> bool {
-    let understood = error.is_none_or(|kind| {
-        matches!(
-            kind,
-            ErrorKind::RouteMissing
-                | ErrorKind::AddressDenied
-                | ErrorKind::RateLimited
-                | ErrorKind::FilterFailed
-                | ErrorKind::FilterTimeout
-                | ErrorKind::ConnectRefused
-                | ErrorKind::ConnectFailed
-                | ErrorKind::ConnectTimeout
-                | ErrorKind::UpstreamClosed
-                | ErrorKind::ResponseIncomplete
-                | ErrorKind::ResponseMalformed
-                | ErrorKind::ResponseHeadTooLarge
-                | ErrorKind::UpgradeUnexpected
-                | ErrorKind::ResponseTimeout
-                | ErrorKind::UpstreamWriteTimeout
-                | ErrorKind::NoEndpoint
-                | ErrorKind::AtCapacity
-        )
-    });
+    let understood = error.is_none_or(ErrorKind::keeps_connection);
     let facts = &exchange.context.facts;
     let upload = &exchange.upload;
-    let taken = facts.framing == BodyFraming::None || (upload.looked_at && upload.whole);
+    let bodiless = matches!(facts.framing, BodyFraming::None | BodyFraming::Length(0));
+    let taken = bodiless || (upload.looked_at && upload.whole);
     !understood || !facts.keep_alive || !taken || place.down.ends(place.core)
 }
 
@@ -129,8 +125,11 @@ fn content(exchange: &Exchange, reply: &Reply) -> Content {
         return Content { kind: None, bytes: reply.body.clone() };
     };
     let request = &exchange.context.request;
-    let parsed = request.head_len > 0;
-    if parsed && request.values(Known::Accept).any(prefers_json) {
+    let prefers_json = match exchange.context.facts.accept {
+        Some(accept) => prefers_json(request.text(accept)),
+        None => request.head_len > 0 && request.values(Known::Accept).any(prefers_json),
+    };
+    if prefers_json {
         let request_id = exchange.context.request_id.text(request);
         let text = format!(
             "{{\"status\":{},\"code\":\"{}\",\"detail\":\"{}\",\"request_id\":\"{}\"}}\n",

@@ -7,6 +7,7 @@ use super::forward::{Place, forward};
 use super::{Downstream, admit, filters, record, respond, target};
 use crate::error::ErrorKind;
 use crate::filter::{Phase, Reply};
+use crate::io::runtime::catch_panic;
 use crate::state::Core;
 
 /// What becomes of the client's connection after an exchange.
@@ -44,11 +45,12 @@ pub fn serve<'a>(
     // Outside of the future, which would keep both references beside it.
     let place = Place::enter(down, core);
     async move {
-        let served = run(exchange, &place).await;
+        let served = catch_panic(run(exchange, &place)).await;
         place.down.timer.disarm();
         let next = match served {
-            Ok(next) => next,
-            Err(ended) => Box::pin(respond::answer(exchange, &place, ended)).await,
+            Some(Ok(next)) => next,
+            Some(Err(ended)) => Box::pin(respond::answer(exchange, &place, ended)).await,
+            None => respond::panicked(exchange, &place),
         };
         place.down.mid_answer.set(false);
         record::record(exchange, &place);
@@ -73,6 +75,7 @@ pub async fn refuse(
     kind: ErrorKind,
 ) -> Next {
     let place = Place::enter(down, core);
+    admit::introduce(exchange, &place);
     respond::answer(exchange, &place, kind.into()).await;
     record::record(exchange, &place);
     Next::Close

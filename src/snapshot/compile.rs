@@ -1,6 +1,7 @@
 //! The configuration as written, compiled into what runs: the only validation there is.
 
 use std::collections::{HashMap, HashSet};
+use std::mem::take;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -31,45 +32,47 @@ pub fn compile(
     ids: &mut Ids,
     version: u64,
 ) -> Result<(Snapshot, Diagnostics), Diagnostics> {
-    let gathered = Gathered::from_source(Source::toml("", text), &|name| std::env::var_os(name));
-    compile_tree(&gathered.tree, gathered.complete, gathered.decoder, ids, version)
+    let mut gathered =
+        Gathered::from_source(Source::toml("", text), &|name| std::env::var_os(name));
+    compile_tree(&gathered.tree, gathered.complete, &mut gathered.decoder, ids, version)
 }
 
-/// Compiles a tree, of which `decoder` knows what has been found so far. Where it is not
-/// `complete`, nothing is said of what is missing.
+/// Compiles a tree, of which `decoder` knows what has been found so far; it is taken from there.
+/// Where the tree is not `complete`, nothing is said of what is missing.
 ///
 /// # Errors
 /// Everything that is wrong in it.
 pub fn compile_tree(
     tree: &Node,
     complete: bool,
-    mut decoder: Decoder,
+    decoder: &mut Decoder,
     ids: &mut Ids,
     version: u64,
 ) -> Result<(Snapshot, Diagnostics), Diagnostics> {
+    ids.begin();
     let before = decoder.found.count();
-    let config = Config::decode(tree, &mut decoder);
+    let config = Config::decode(tree, decoder);
     let rules: Vec<_> =
-        config.routes.iter().map(|route| (route, routes::rule(route, &mut decoder))).collect();
-    let filters = filters::Named::decode(&config, ids, &mut decoder);
+        config.routes.iter().map(|route| (route, routes::rule(route, decoder))).collect();
+    let filters = filters::Named::decode(&config, ids, decoder);
     if !complete {
         decoder.found.retain_placed(before);
-        ids.kept.forget_made();
-        return Err(decoder.found);
+        ids.refuse();
+        return Err(take(&mut decoder.found));
     }
     let chain = |(route, rule): &(&Route<'_>, Option<routes::Rule>)| {
         let matcher = rule.as_ref().map(|rule| &rule.matcher);
-        filters.chain(&route.id.value, matcher, &route.filters, ids, &mut decoder)
+        filters.chain(&route.id.value, matcher, &route.filters, ids, decoder)
     };
     let chains = rules.iter().map(chain).collect();
-    let mut found = decoder.found;
+    let mut found = take(&mut decoder.found);
     check_addresses(&config, &mut found);
     config.listeners.iter().for_each(|listener| check_head(listener, &mut found));
     config.upstreams.iter().for_each(|upstream| check_endpoints(upstream, &mut found));
     let whole: Vec<_> = rules.iter().filter_map(|(r, rule)| Some((*r, rule.as_ref()?))).collect();
     rivals::check(&config, &whole, &mut found);
     if !found.is_empty() {
-        ids.kept.forget_made();
+        ids.refuse();
         return Err(found);
     }
     ids.kept.take_over();

@@ -287,12 +287,7 @@ fn add_route(
                     return;
                 }
             };
-            let query = context.target.query.map(|query| text(context.request.text(query)));
-            answer["upstream_target"] = match query {
-                _ if context.target.asterisk => "*".into(),
-                Some(query) => format!("{path}?{query}").into(),
-                None => path.into(),
-            };
+            answer["upstream_target"] = upstream_target(context, path).into();
             let host = by_listener(snapshot, |listener| {
                 upstream_host(snapshot, route, targets, context, listener).map(|host| text(&host))
             });
@@ -301,6 +296,15 @@ fn add_route(
                 Err(kind) => answer["refused"] = refusal(kind),
             }
         }
+    }
+}
+
+/// The target that the upstream is sent, with this path.
+fn upstream_target(context: &RequestContext, path: String) -> String {
+    match context.target.query.map(|query| text(context.request.text(query))) {
+        _ if context.target.asterisk => "*".into(),
+        Some(query) => format!("{path}?{query}"),
+        None => path,
     }
 }
 

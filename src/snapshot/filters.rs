@@ -22,6 +22,9 @@ pub(super) struct Named<'t> {
     filters: HashMap<&'t str, Member>,
     /// Those that could not be read are not missing.
     all: Vec<&'t Spanned<Box<str>>>,
+    /// How many workers will run, or might: where the file does not say it, a limit on processor
+    /// time can make them fewer.
+    workers: usize,
     /// The chain of a route without filters: one for all of them.
     none: Arc<FilterChain>,
     /// What is hardly meant that way.
@@ -49,18 +52,20 @@ impl<'t> Named<'t> {
         ids: &mut Ids,
         decoder: &mut Decoder,
     ) -> Named<'t> {
+        let processors = || std::thread::available_parallelism().map_or(1, usize::from);
+        let workers = config.runtime.workers.unwrap_or_else(processors);
         let mut filters = HashMap::new();
         let mut warnings = Diagnostics::default();
         for (name, node) in &config.filters {
             let before = decoder.params.len();
-            let entry = entry(node, &name.value, ids, decoder, &mut warnings);
+            let entry = entry(node, &name.value, workers, ids, decoder, &mut warnings);
             let asks = asked(decoder, before);
             if let Some(entry) = entry {
                 filters.insert(&*name.value, Member { entry, used: Cell::new(false), asks });
             }
         }
         let all = config.filters.iter().map(|(name, _)| name).collect();
-        Named { filters, all, none: Arc::default(), warnings: warnings.into() }
+        Named { filters, all, workers, none: Arc::default(), warnings: warnings.into() }
     }
 
     /// The chain of a route called `id`: names of filters, or tables of its own. `matcher` is what
@@ -95,7 +100,7 @@ impl<'t> Named<'t> {
                     let name = own_name(id, kind, count);
                     let warnings = &mut self.warnings.borrow_mut();
                     let before = decoder.params.len();
-                    entries.extend(entry(node, &name, ids, decoder, warnings));
+                    entries.extend(entry(node, &name, self.workers, ids, decoder, warnings));
                     let asks = asked(decoder, before);
                     for (one, matcher) in asks.iter().zip(matcher.iter().cycle()) {
                         let name = std::iter::once(&*one.name);
@@ -200,6 +205,7 @@ fn kind_name(node: &Node) -> Option<&str> {
 fn entry(
     node: &Node,
     name: &str,
+    workers: usize,
     ids: &mut Ids,
     decoder: &mut Decoder,
     warnings: &mut Diagnostics,
@@ -216,7 +222,7 @@ fn entry(
         (Some(OnError::Reject), None)
     };
     let id = ids.filter(name);
-    let mut build = Build { id, name, kept: &mut ids.kept, warnings };
+    let mut build = Build { id, name, workers, kept: &mut ids.kept, warnings };
     let filter = (kind.decode)(&mut f, &mut build);
     f.finish();
     if decoder.found.count() > before {

@@ -67,9 +67,9 @@ pub fn effective(sources: &Sources) -> serde_json::Value {
 }
 
 fn compiled(gathered: Gathered, ids: &mut Ids, version: u64) -> Result<Loaded, Box<Rejected>> {
-    let Gathered { sources, tree, complete, decoder, mut warnings } = gathered;
+    let Gathered { sources, tree, complete, mut decoder, mut warnings } = gathered;
     let sources = Arc::new(sources);
-    match compile_tree(&tree, complete, decoder, ids, version) {
+    match compile_tree(&tree, complete, &mut decoder, ids, version) {
         Ok((snapshot, more)) => {
             warnings.append(more);
             Ok(Loaded { snapshot, warnings, sources })

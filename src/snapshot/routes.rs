@@ -14,7 +14,7 @@ use crate::context::condition::pattern;
 use crate::context::pattern::Pattern;
 use crate::context::template::Availability;
 use crate::context::{Condition, Template};
-use crate::http::host::HostText;
+use crate::http::host::{HostText, has_empty_label, host_name};
 use crate::http::uri::{Allow, Deny, valid_host};
 use crate::limits::*;
 use crate::route::{
@@ -49,6 +49,7 @@ pub(super) fn rule(written: &written::Route<'_>, decoder: &mut Decoder) -> Optio
     };
     let redirect = match &written.action {
         written::Action::Redirect(redirect) => self::redirect(redirect, decoder).map(Some),
+        written::Action::Unread => None,
         _ => Some(None),
     };
     check_upstream_keys(written, &mut decoder.found);
@@ -76,7 +77,7 @@ pub(super) fn rule(written: &written::Route<'_>, decoder: &mut Decoder) -> Optio
 
 fn matcher(written: &written::Route<'_>, decoder: &mut Decoder) -> Option<Matcher> {
     let span = written.matcher.span();
-    match &written.matcher.value {
+    match written.matcher.value.as_ref()? {
         written::Matcher::Regex(text) => {
             pattern(text, span, decoder, Pattern::whole).map(Matcher::Regex)
         }
@@ -115,7 +116,7 @@ fn host(written: &Spanned<Box<str>>, found: &mut Diagnostics) -> Option<Host> {
         "leave out the port: hosts are compared without it"
     } else if bare.contains('*') || bare.len() < text.len() && bare.starts_with('[') {
         "write the star as the whole first label: \"*.example.com\""
-    } else if !valid_host(bare.as_bytes()) || bare.starts_with('.') {
+    } else if !valid_host(bare.as_bytes()) || has_empty_label(host_name(bare.as_bytes())) {
         "write a name such as \"api.example.com\", an address, or \"*.example.com\""
     } else if let Some(host) = HostText::of(bare.as_bytes()) {
         let name = String::from_utf8_lossy(host.bytes()).into();
@@ -157,7 +158,8 @@ fn check_upstream_keys(written: &written::Route<'_>, found: &mut Diagnostics) {
             .remedy("keep one of them"),
         );
     }
-    if written.upstreams().next().is_some() {
+    let unread = matches!(written.action, written::Action::Unread);
+    if unread || written.upstreams().next().is_some() {
         return;
     }
     let spans = [
@@ -331,6 +333,7 @@ fn action(
             body: respond.body.as_deref().unwrap_or_default().as_bytes().into(),
             content_type: respond.content_type.clone().unwrap_or_else(|| "text/plain".into()),
         })),
+        written::Action::Unread => unreachable!("such a route has no rule"),
     }
 }
 

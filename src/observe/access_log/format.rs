@@ -33,7 +33,7 @@ pub enum Format {
     /// | `t_total_us` | from then to the answer's last byte, in microseconds |
     /// | `t_gw_us` | the part of it that the upstream had no part in |
     /// | `t_up_connect_us` | time to connect, `null` on a connection that was at hand |
-    /// | `t_up_head_us` | from the request's end to the head of the upstream's answer |
+    /// | `t_up_head_us` | from when the upstream's connection was asked for to the head of its answer |
     /// | `error` | code of the error (docs/errors.md), or `null` |
     /// | `config_version` | version of the configuration that served it |
     /// | `worker` | index of the worker that served it |

@@ -48,7 +48,7 @@ pub struct AccessRecord<'a> {
     pub gateway_us: u64,
     /// Time to connect to the endpoint, in microseconds; none where a connection was at hand.
     pub connect_us: Option<u64>,
-    /// From the request's end to the head of the upstream's answer, in microseconds.
+    /// From when the upstream's connection was asked for to the head of its answer, in microseconds.
     pub upstream_head_us: Option<u64>,
     /// Code of the error that ended it (`ErrorKind::code`).
     pub error: Option<&'static str>,

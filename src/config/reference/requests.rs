@@ -1,0 +1,291 @@
+//! The keys that decide what becomes of a request: routes, conditions and filters.
+
+use super::{Section, key};
+
+/// `[[route]]`
+pub(super) const ROUTE: Section = Section {
+    name: "route",
+    keys: &[
+        key(
+            "id",
+            "word",
+            "required",
+            "1 to 128 printable characters, unique",
+            "Name of the route in logs and metrics.",
+        ),
+        key(
+            "path",
+            "path",
+            "this, `prefix` or `regex`",
+            "normal form",
+            "Takes this very path; 50,000 of them cost no more than 100. `{name}` takes any segment, `{*name}` at the end all that follows.",
+        ),
+        key(
+            "prefix",
+            "path",
+            "this, `path` or `regex`",
+            "normal form, at most 64 segments",
+            "Takes every path below it, on a segment boundary: `/user/` takes `/user` and `/user/7`, not `/users`.",
+        ),
+        key(
+            "regex",
+            "expression",
+            "this, `path` or `prefix`",
+            "1024 routes may have one",
+            "Takes paths that match it as a whole, after all other routes of the host.",
+        ),
+        key(
+            "hosts",
+            "list of hosts",
+            "any host",
+            "1 to 256",
+            "Takes requests for these hosts: `\"api.example.com\"`, `\"[::1]\"`, or `\"*.example.com\"` for one or more labels before the rest. Ports do not count.",
+        ),
+        key(
+            "priority",
+            "number",
+            "`100`",
+            "0 to 1000000",
+            "Among routes with the same host and path the smaller is tried first, then the order of the file.",
+        ),
+        key(
+            "when",
+            "list of conditions",
+            "none",
+            "1 to 32",
+            "What must hold besides, all of it: see [Conditions](#conditions).",
+        ),
+        key(
+            "upstream",
+            "NAME",
+            "this, `targets`, `redirect` or `respond`",
+            "an upstream of the configuration",
+            "Where the request goes.",
+        ),
+        key(
+            "targets",
+            "list of tables",
+            "this, `upstream`, `redirect` or `respond`",
+            "1 to 64",
+            "Where the request goes, by weight and chance.",
+        ),
+        key(
+            "targets.upstream",
+            "NAME",
+            "required",
+            "an upstream of the configuration",
+            "Where to.",
+        ),
+        key(
+            "targets.weight",
+            "number",
+            "`100`",
+            "0 to 65535, not all 0",
+            "Share of the requests. 0 gets none.",
+        ),
+        key(
+            "targets.zone",
+            "word",
+            "the route's",
+            "a zone of its endpoints",
+            "Only endpoints of this zone.",
+        ),
+        key(
+            "redirect",
+            "table",
+            "this, `upstream`, `targets` or `respond`",
+            "",
+            "Answers with another place: the two keys below.",
+        ),
+        key(
+            "redirect.to",
+            "text with variables",
+            "required",
+            "begins with `https://`, `http://`, `/`, `${request.path}` or `${request.uri}`",
+            "The Location, such as `\"https://${request.host}${request.uri}\"`.",
+        ),
+        key("redirect.status", "number", "`308`", "301, 302, 303, 307, 308", "The status."),
+        key(
+            "respond",
+            "table",
+            "this, `upstream`, `targets` or `redirect`",
+            "",
+            "Answers with the three keys below.",
+        ),
+        key("respond.status", "number", "required", "200 to 599", "The status."),
+        key("respond.body", "string", "empty", "at most 64 KiB", "The content."),
+        key("respond.content_type", "string", "`\"text/plain\"`", "printable ASCII", "Its type."),
+        key(
+            "zone",
+            "word",
+            "all endpoints",
+            "a zone of the upstream's endpoints",
+            "Only endpoints of this zone, also when a request is tried again.",
+        ),
+        key(
+            "rewrite",
+            "path",
+            "the path",
+            "normal form; not with `skip_segments`",
+            "What the upstream sees in the place of the path, or of the prefix. `{name}` is a parameter of `path`, or a named group of `regex`.",
+        ),
+        key(
+            "host_rewrite",
+            "text with variables",
+            "the client's",
+            "a host, with or without a port",
+            "The Host that the upstream is sent, such as `\"internal.example\"` or `\"${endpoint.address}\"`.",
+        ),
+        key(
+            "skip_segments",
+            "number",
+            "`0`",
+            "0 to 64",
+            "Leading segments that the upstream does not see: with 3, `/api/v1/app/order` becomes `/order`.",
+        ),
+        key(
+            "body_bytes_max",
+            "size",
+            "no bound",
+            "0 or more",
+            "Bytes of a request's body. Above it: 413.",
+        ),
+        key(
+            "filters",
+            "list of NAMEs and tables",
+            "`[]`",
+            "at most 64",
+            "Filters that requests and answers pass ([filters.md](filters.md)): names of `[filter.NAME]`, \
+             or tables of their own.",
+        ),
+        key("timeouts", "table", "`{}`", "", "The two keys below."),
+        key(
+            "timeouts.response",
+            "timeout",
+            "the upstream's",
+            "10 ms to a day",
+            "In place of the upstream's `timeouts.response`.",
+        ),
+        key(
+            "timeouts.total",
+            "timeout",
+            "none",
+            "10 ms to a day",
+            "For the whole exchange, connecting included: 504. A tunnel has `timeouts.tunnel` instead.",
+        ),
+        key(
+            "path_policy",
+            "table",
+            "`{}`",
+            "",
+            "The four keys below: `\"keep\"` passes it as sent, `\"refuse\"` answers 400.",
+        ),
+        key(
+            "path_policy.encoded_slash",
+            "word",
+            "`\"keep\"`",
+            "`keep`, `refuse`",
+            "`%2F`: data, which never divides segments. Beside dots (`..%2F`) it is refused whatever stands here.",
+        ),
+        key(
+            "path_policy.backslash",
+            "word",
+            "`\"refuse\"`",
+            "`keep`, `refuse`",
+            "`\\` and `%5C`, which some origins take for a slash.",
+        ),
+        key(
+            "path_policy.dot_dot_semicolon",
+            "word",
+            "`\"keep\"`",
+            "`keep`, `refuse`",
+            "`..;`, which some origins take for `..`.",
+        ),
+        key("path_policy.nul", "word", "`\"refuse\"`", "`keep`, `refuse`", "`%00`."),
+    ],
+};
+
+/// One of the conditions of a route or a filter.
+pub(super) const WHEN: Section = Section {
+    name: "when",
+    keys: &[
+        key("method", "word or list of words", SUBJECT, "1 to 32", "The method is one of these."),
+        key("header", "name", SUBJECT, "a field name", "A line of this field passes."),
+        key("cookie", "name", SUBJECT, "a cookie name", "A cookie of this name passes."),
+        key("query", "name", SUBJECT, "", "A parameter of this name passes, decoded."),
+        key(
+            "client",
+            "list of networks",
+            SUBJECT,
+            "1 to 1024",
+            "The client's address, behind `trusted_proxies`, is in one of these.",
+        ),
+        key(
+            "hash",
+            "value",
+            SUBJECT,
+            "`\"header:NAME\"`, `\"cookie:NAME\"`, `\"query:NAME\"`, `\"client\"`",
+            "The value falls into one of the `slots`.",
+        ),
+        key("equals", "string", COMPARISON, "", "The value is this."),
+        key("in", "list of strings", COMPARISON, "1 to 1024", "The value is one of these."),
+        key("prefix", "string", COMPARISON, "", "The value begins with this."),
+        key("suffix", "string", COMPARISON, "", "The value ends with this."),
+        key("contains", "string", COMPARISON, "", "The value has this in it."),
+        key(
+            "matches",
+            "expression",
+            COMPARISON,
+            "tables of at most 1 MiB",
+            "The expression is found in the value; `^` and `$` stand for its ends.",
+        ),
+        key("present", "flag", COMPARISON, "", "Whether there is a value at all."),
+        key("salt", "string", "empty", "with `hash`", "Another salt deals the values anew."),
+        key(
+            "slots",
+            "list of two numbers",
+            "required with `hash`",
+            "0 to 10000",
+            "First slot, and the one behind the last: `[0, 500]` is 5 % of all values.",
+        ),
+        key("not", "flag", "`false`", "", "Turns the condition round: no value passes."),
+    ],
+};
+
+/// What every `[filter.NAME]` has; the keys of a kind stand with it.
+pub(super) const FILTER: Section = Section {
+    name: "filter.NAME",
+    keys: &[
+        key(
+            "kind",
+            "word",
+            "required",
+            "a kind of [filters.md](filters.md)",
+            "What the filter does; the kind says which keys it has besides.",
+        ),
+        key(
+            "when",
+            "list of conditions",
+            "none",
+            "1 to 32",
+            "What must hold of a request; otherwise it passes as if the filter were not there.",
+        ),
+        key(
+            "on_error",
+            "word",
+            "required where a kind waits",
+            "`reject`, `skip`; only of kinds that wait",
+            "What becomes of a request when the filter fails or gives no answer in time: 503 or 504, or on without it.",
+        ),
+        key(
+            "timeout",
+            "timeout",
+            "`\"2s\"`",
+            "10 ms to a day; only of kinds that wait",
+            "How long the filter may wait for something outside.",
+        ),
+    ],
+};
+
+const SUBJECT: &str = "one of the first six";
+const COMPARISON: &str = "one, with `header`, `cookie`, `query`";
