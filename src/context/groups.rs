@@ -51,7 +51,7 @@ thread_local! {
 
 impl Groups {
     /// The groups of an automaton; none where none has a name.
-    pub(super) fn of(nfa: NFA) -> Result<Option<Groups>, BuildError> {
+    pub(super) fn of(nfa: NFA) -> Result<Option<Groups>, Box<BuildError>> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         if nfa.group_info().pattern_names(PatternID::ZERO).flatten().next().is_none() {
             return Ok(None);
@@ -60,7 +60,9 @@ impl Groups {
         let one_pass = onepass::Builder::new().configure(config).build_from_nfa(nfa.clone());
         let engine = match one_pass {
             Ok(engine) => Engine::OnePass(Box::new(engine)),
-            Err(_) => Engine::Machine(Box::new(pikevm::PikeVM::new_from_nfa(nfa.clone())?)),
+            Err(_) => Engine::Machine(Box::new(
+                pikevm::PikeVM::new_from_nfa(nfa.clone()).map_err(Box::new)?,
+            )),
         };
         Ok(Some(Groups { number: NEXT.fetch_add(1, Ordering::Relaxed), engine, nfa }))
     }

@@ -60,9 +60,11 @@ pub fn compile_tree(
         ids.refuse();
         return Err(take(&mut decoder.found));
     }
-    let chains = (config.routes.iter())
-        .map(|route| filters.chain(&route.id.value, &route.filters, ids, decoder))
-        .collect();
+    let chain = |(route, rule): &(&Route<'_>, Option<routes::Rule>)| {
+        let matcher = rule.as_ref().map(|rule| &rule.matcher);
+        filters.chain(&route.id.value, matcher, &route.filters, ids, decoder)
+    };
+    let chains = rules.iter().map(chain).collect();
     let mut found = take(&mut decoder.found);
     check_addresses(&config, &mut found);
     config.listeners.iter().for_each(|listener| check_head(listener, &mut found));
