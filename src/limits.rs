@@ -163,9 +163,12 @@ pub const WORKERS_MAX: usize = 1024;
 pub const ADMIN_CONNECTIONS_MAX: usize = 64;
 /// Time in which a request to the admin API must have arrived; also how long one may stay idle.
 pub const ADMIN_HEAD_TIMEOUT_MS: u64 = 30_000;
-/// Series that one worker keeps of all kinds together: 256 bytes each, 2.5 MiB; what is hit beyond
-/// them is counted as `other`.
+/// Routes of which one worker keeps series: 192 bytes each, 2 MiB; those that are hit beyond them are
+/// counted as `other`.
 pub const SERIES_MAX: usize = 10_000;
+/// The same of upstreams, endpoints, filters and listeners together, 192 bytes each at most, 12 MiB:
+/// of sixteen upstreams of the largest size. Routes take nothing of it.
+pub const SERIES_BESIDE_ROUTES_MAX: usize = 16 * ENDPOINTS_MAX;
 /// Routes that `status` shows, busiest first.
 pub const STATUS_ROUTES_MAX: usize = 20;
 /// Upstreams, endpoints and filters that `status` shows, of each kind.
@@ -250,6 +253,8 @@ pub const CONDITIONS_MAX: usize = 32;
 pub const PATTERN_BYTES_MAX: usize = 4_096;
 /// Bytes of the automaton that a regular expression becomes: it is shared by all workers.
 pub const PATTERN_TABLE_BYTES_MAX: usize = 1024 * 1024;
+/// Expressions whose groups a thread can find without new memory: a cache of some KiB each.
+pub const PATTERN_ENGINES_KEPT: usize = 64;
 /// Routes with a regular expression: a request may be tried against all of them.
 pub const ROUTE_PATTERNS_MAX: usize = 1_024;
 /// Segments of a route's prefix, or of a path with parameters: how deep a look-up may go.
@@ -294,6 +299,9 @@ pub const RATE_KEYS_MAX: usize = 16_777_216;
 pub const RATE_PER_S_MAX: u64 = 1_000_000;
 /// Seconds that an empty bucket may take to fill: 30 days, a seventh of what its clock can tell.
 pub const RATE_REFILL_S_MAX: u64 = 30 * 86_400;
+/// Time in which all workers have taken over the plans of a reload, or never will: until then buckets
+/// are still charged by the limit before.
+pub const RATE_RENEW_S: u64 = 120;
 /// Tables of former sizes that a limiter looks into after reloads.
 pub const RATE_TABLES_KEPT_MAX: usize = 4;
 /// A burst is warned of where it is so many times the rate's count.
@@ -313,6 +321,7 @@ const _: () = assert!(URI_BYTES_DEFAULT < HEAD_BYTES_DEFAULT, "a longest target 
 const _: () = assert!(URI_BYTES_MIN < HEAD_BYTES_MIN, "a smallest head has room for a target");
 const _: () = assert!(WEIGHT_DEFAULT <= WEIGHT_MAX && POOL_IDLE_DEFAULT <= POOL_IDLE_MAX);
 const _: () = assert!(TRAILER_BYTES_MAX < HEAD_BUFFER_BYTES, "a trailer section fits a buffer");
+const _: () = assert!(RATE_RENEW_S * 1_000 > RELOAD_TIMEOUT_MS, "a reload is decided by then");
 const _: () =
     assert!(RELOAD_TIMEOUT_MS > 2 * (ACKNOWLEDGE_MS + RESOLVE_AT_START_MS), "two in a row");
 const _: () = assert!(RELOAD_TIMEOUT_MS > COMPILE_MS + ACKNOWLEDGE_MS, "callers hear of it");

@@ -14,6 +14,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
+use crate::base::by_id::ById;
 use crate::base::random::Random;
 use crate::io::wait::Deadlines;
 use crate::limits::POOL_PEEKS_PER_SWEEP;
@@ -41,8 +42,8 @@ pub struct Core {
     /// How many workers share the caps.
     pub workers: usize,
     snapshot: RefCell<Rc<Pinned>>,
-    upstreams: RefCell<Vec<Option<Rc<Upstream>>>>,
-    endpoints: RefCell<Vec<Option<Rc<Endpoint>>>>,
+    upstreams: RefCell<ById<Rc<Upstream>>>,
+    endpoints: RefCell<ById<Rc<Endpoint>>>,
     /// What names resolved to, for endpoints that a snapshot is yet to bring in.
     resolved: RefCell<Vec<(EndpointId, Vec<SocketAddr>)>>,
     date: Cell<[u8; 29]>,
@@ -106,31 +107,32 @@ impl Core {
     /// Takes a snapshot into force. What keeps its id keeps its state; what is gone closes its idle
     /// connections and lets busy ones end.
     pub fn apply(&self, snapshot: Arc<Snapshot>) {
-        let mut upstreams: Vec<Option<Rc<Upstream>>> = Vec::new();
-        let mut endpoints: Vec<Option<Rc<Endpoint>>> = Vec::new();
+        let mut upstreams: ById<Rc<Upstream>> = ById::default();
+        let mut endpoints: ById<Rc<Endpoint>> = ById::default();
         for plan in &snapshot.upstreams {
             let members: Vec<Rc<Endpoint>> = plan
                 .endpoints
                 .iter()
                 .map(|endpoint| {
-                    let state = self
-                        .endpoint(endpoint.id)
-                        .unwrap_or_else(|| Endpoint::new(endpoint.clone(), self.counters.clone()));
-                    put(&mut endpoints, endpoint.id.0, state.clone());
-                    state
+                    let member = match self.endpoint(endpoint.id) {
+                        Some(kept) => kept.renewed(endpoint),
+                        None => Endpoint::new(endpoint.clone(), self.counters.clone()),
+                    };
+                    endpoints.set(endpoint.id.0, member.clone());
+                    member
                 })
                 .collect();
             let upstream = self.upstream(plan.id).unwrap_or_else(|| Upstream::new(plan));
             upstream.apply(plan, members, self.workers);
-            put(&mut upstreams, plan.id.0, upstream);
+            upstreams.set(plan.id.0, upstream);
         }
-        for gone in self.endpoints.borrow().iter().flatten() {
-            if !matches!(endpoints.get(gone.id.0 as usize), Some(Some(_))) {
-                gone.retire();
+        for (id, endpoint) in self.endpoints.borrow().iter() {
+            if !endpoints.holds(id) {
+                endpoint.retire();
             }
         }
         self.endpoints.replace(endpoints);
-        self.upstreams.replace(upstreams);
+        let before = self.upstreams.replace(upstreams);
         for (id, addresses) in self.resolved.borrow().iter() {
             if let Some(endpoint) = self.endpoint(*id) {
                 endpoint.set_addresses(addresses);
@@ -141,13 +143,13 @@ impl Core {
         self.series.retain(&snapshot.names);
         self.counters.snapshot_version.set(snapshot.version);
         self.snapshot.replace(Rc::new(Pinned(snapshot)));
-        self.holders.unpin_all();
+        self.holders.unpin_all(&|id| before.get(id.0).cloned());
     }
 
     /// The upstream with this id, while some snapshot in force names it.
     #[inline]
     pub fn upstream(&self, id: UpstreamId) -> Option<Rc<Upstream>> {
-        self.upstreams.borrow().get(id.0 as usize).cloned().flatten()
+        self.upstreams.borrow().get(id.0).cloned()
     }
 
     /// Takes over what names resolved to: all of them, each time.
@@ -191,7 +193,7 @@ impl Core {
     }
 
     fn endpoint(&self, id: EndpointId) -> Option<Rc<Endpoint>> {
-        self.endpoints.borrow().get(id.0 as usize).cloned().flatten()
+        self.endpoints.borrow().get(id.0).cloned()
     }
 
     fn refresh_date(&self, now_ms: u64) {
@@ -204,10 +206,72 @@ impl Core {
     }
 }
 
-fn put<T>(list: &mut Vec<Option<T>>, index: u32, value: T) {
-    let index = index as usize;
-    if list.len() <= index {
-        list.resize_with(index + 1, || None);
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observe::access_log::log_queue;
+    use crate::observe::series::SeriesRegistry;
+    use crate::observe::series::worker::Finished;
+    use crate::snapshot::{Ids, compile};
+
+    /// One upstream, route and limiter that stay, and of each some that only this version has.
+    fn text(version: u32) -> String {
+        let mut text =
+            "[runtime]\nworkers = 1\n[listener.a]\naddress = \"127.0.0.1:0\"\n".to_owned();
+        let names = (0..NEW).map(|new| format!("n{version}x{new}")).chain(["stays".to_owned()]);
+        for name in names {
+            text += &format!(
+                "[upstream.{name}]\nendpoints = [{{ address = \"{name}.test:80\" }}]\n\
+                 [[route]]\nid = \"{name}\"\npath = \"/{name}\"\nupstream = \"{name}\"\n\
+                 filters = [{{ kind = \"rate_limit\", key = \"route\", rate = \"1/h\" }}]\n"
+            );
+        }
+        text
     }
-    list[index] = Some(value);
+
+    /// Names that come and go leave nothing behind, on a worker and beside it.
+    #[test]
+    fn memory_is_bounded_over_reloads_with_ever_new_names() {
+        let (mut ids, mut registry) = (Ids::default(), SeriesRegistry::default());
+        let (first, _) = compile(&text(0), &mut ids, 1).expect("taken");
+        let mut in_force = Arc::new(first);
+        let (log, _queue) = log_queue();
+        let series = registry.add_worker();
+        let core = Core::new(in_force.clone(), Arc::default(), log, series, 0, 1);
+        let stays = |snapshot: &Snapshot| {
+            let plan = snapshot.upstreams.iter().find(|plan| &*plan.name == "stays");
+            let plan = plan.expect("it is there");
+            let filter = snapshot.filters.last().expect("there is one");
+            let route = snapshot.plans.last().expect("there is one");
+            (plan.id, plan.endpoints[0].id, route.number, filter.id)
+        };
+        let first = stays(&in_force);
+        let state = core.endpoint(first.1).expect("it is in force");
+        for version in 1..=300 {
+            ids.keep_only(&in_force.names);
+            // One that cannot take force comes first.
+            compile(&text(1_000 + version), &mut ids, version.into()).expect("taken");
+            ids.keep_only(&in_force.names);
+            in_force =
+                Arc::new(compile(&text(version), &mut ids, version.into()).expect("taken").0);
+            core.apply(in_force.clone());
+            for plan in &in_force.plans {
+                let route = Some(plan.number.0);
+                core.series.finish(&Finished { route, status: 200, ..Finished::default() });
+            }
+            registry.settle(&in_force.names);
+            assert_eq!(stays(&in_force), first);
+            assert!(Rc::ptr_eq(&state, &core.endpoint(first.1).expect("it stays")));
+            // A listener, and of each version upstreams, endpoints, routes and filters.
+            assert!(ids.count() <= 1 + 2 * 4 * (NEW as usize + 1), "{version}: {}", ids.count());
+            let pages = [core.upstreams.borrow().pages(), core.endpoints.borrow().pages()];
+            assert!(pages.iter().all(|pages| *pages <= 3), "{version}: {pages:?}");
+            assert!(registry.held() <= 2 * (NEW as usize + 1));
+        }
+        let view = registry.collect(&in_force.names);
+        let counted = view.routes.iter().find(|entry| &*entry.name == "stays");
+        assert_eq!(counted.map(|entry| entry.numbers.answers[1]), Some(300));
+    }
+
+    const NEW: u32 = 20;
 }

@@ -71,7 +71,7 @@ fn fields_are_edited(driver: &'static str) {
         assert_eq!(seen(&origin, "x-who"), is("127.0.0.1 1 main", ""));
         assert_eq!(seen(&origin, "x-old"), is("", "1"));
         assert_eq!(seen(&origin, "authorization"), is("", "secret"));
-        assert_eq!(seen(&origin, "cookie"), is("a=1 | b=2", "a=1"));
+        assert_eq!(seen(&origin, "cookie"), is("a=1; b=2", "a=1"));
         assert_eq!(text(answer, "x-by"), is("edit main 200", ""));
         assert_eq!(text(answer, "set-cookie"), is("c=3", ""));
         assert_eq!(answer.get("x-seen").is_some(), !edited);
@@ -181,6 +181,59 @@ fn cors(driver: &'static str) {
     assert_eq!(text(&failed, "access-control-allow-origin"), "https://shop.example");
 }
 
+/// CORS goes by the Origin that the client sent, whatever other filters make of it.
+fn cors_goes_by_what_came(driver: &'static str) {
+    let origin = Origin::start();
+    let cors = "{ kind = \"cors\", origins = [\"https://a.example\"], credentials = true }";
+    let set = "{ kind = \"headers\", set = { origin = \"https://a.example\" } }";
+    let remove = "{ kind = \"headers\", remove = [\"origin\"] }";
+    let routes = [("set", set), ("remove", remove)]
+        .map(|(id, edit)| filtered(id, &format!("{edit}, {cors}")))
+        .concat();
+    let proxy = Proxy::start(Settings::new(driver, &origin.address).routes(routes));
+    for (path, upstream) in [("set", "https://a.example"), ("remove", "")] {
+        for (sent, allowed) in [("https://evil.example", ""), ("https://a.example", "true")] {
+            let answer = with(&proxy, &format!("GET /{path}"), &format!("Origin: {sent}\r\n"));
+            assert_eq!(answer.status, 200);
+            assert_eq!(seen(&origin, "origin"), upstream, "{path}");
+            let fields = text(&answer, "access-control-allow-credentials");
+            assert_eq!(fields, allowed, "{path} {sent}");
+        }
+        let none = with(&proxy, &format!("GET /{path}"), "");
+        assert_eq!(none.get("access-control-allow-origin"), None, "{path}");
+    }
+}
+
+/// Conditions and variables see what the upstream sees: the host of an absolute target (RFC 9112
+/// section 3.2.2), cookies of earlier filters, and forwarding fields of believed peers only.
+fn values_are_those_of_the_upstream(driver: &'static str) {
+    let origin = Origin::start();
+    let filters = "{ kind = \"headers\", add = { cookie = \"seen=1\" } }, \
+         { kind = \"headers\", when = [{ cookie = \"seen\", equals = \"1\" }, \
+         { header = \"host\", equals = \"a.test\" }], set = { x-host = \"${request.header.host}\", \
+         x-cookie = \"${request.cookie.seen}\", x-id = \"${request.header.x-request-id}\", \
+         x-proto = \"${request.header.x-forwarded-proto}\" } }, \
+         { kind = \"ip_list\", deny = [\"0.0.0.0/0\"], \
+         when = [{ header = \"x-forwarded-for\", present = true }] }";
+    for trusted in [false, true] {
+        let listener = if trusted { "trusted_proxies = [\"127.0.0.0/8\"]\n" } else { "" };
+        let settings = Settings::new(driver, &origin.address).listener(listener);
+        let proxy = Proxy::start(settings.routes(filtered("a", filters)));
+        let fields = "X-Forwarded-Proto: https\r\nX-Request-Id: mine\r\n";
+        let line = "GET http://a.test/a HTTP/1.1\r\nHost: evil.test\r\nConnection: close\r\n";
+        assert_eq!(send(&proxy, &format!("{line}{fields}\r\n")).status, 200);
+        assert_eq!(
+            (seen(&origin, "x-host"), seen(&origin, "x-cookie")),
+            ("a.test".into(), "1".into())
+        );
+        assert_eq!(seen(&origin, "x-proto"), if trusted { "https" } else { "" });
+        assert_eq!(seen(&origin, "x-id"), seen(&origin, "x-request-id"));
+        assert_eq!(seen(&origin, "x-id") == "mine", trusted);
+        let claim = with(&proxy, "GET /a", "X-Forwarded-For: 192.0.2.1\r\n");
+        assert_eq!(claim.status, if trusted { 403 } else { 200 });
+    }
+}
+
 /// L1: a burst passes, then 429 with what the client has to know, on a connection that goes on. P12:
 /// what the limiter noted with the request reaches the answer, and other filters.
 fn limits(driver: &'static str) {
@@ -272,6 +325,6 @@ macro_rules! on_both {
 }
 
 on_both! {
-    fields_are_edited own_answers_are_edited conditions_keep_filters_out cors limits
-    reloads_refill_nothing
+    fields_are_edited own_answers_are_edited conditions_keep_filters_out cors
+    cors_goes_by_what_came values_are_those_of_the_upstream limits reloads_refill_nothing
 }

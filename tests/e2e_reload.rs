@@ -92,6 +92,55 @@ fn reload_moves_traffic(driver: &'static str) {
     assert!(closed, "connections to an endpoint that is gone are closed");
 }
 
+/// What a reload says of an endpoint that stays holds: its zone, and how its address is written.
+fn endpoints_are_renewed(driver: &'static str) {
+    let origins = [Origin::start(), Origin::start()];
+    let zones = |zones: [&str; 2], zone: &str| {
+        let endpoints: Vec<String> = origins
+            .iter()
+            .zip(zones)
+            .map(|(origin, zone)| {
+                format!("{{ address = \"{}\", zone = \"{zone}\" }}", origin.address)
+            })
+            .collect();
+        let host = "host_rewrite = \"${endpoint.address}\"";
+        Settings::new(driver, "127.0.0.1:1")
+            .upstreams(upstream("main", &endpoints, ""))
+            .routes(route("all", "prefix = \"/\"", "main", &format!("zone = \"{zone}\"\n{host}")))
+    };
+    let mut proxy = Proxy::start(zones(["a", "b"], "a"));
+    let counts = || origins.each_ref().map(|origin| origin.look(|record| record.requests.len()));
+    let ask = |proxy: &Proxy| proxy.probe("/probe").expect("no 503");
+    ask(&proxy);
+    assert_eq!(counts(), [1, 0]);
+    for (settings, wanted) in [
+        (zones(["b", "a"], "a"), [1, 1]),
+        (zones(["b", "c"], "c"), [1, 2]),
+        (zones(["c", "b"], "c"), [2, 2]),
+    ] {
+        proxy.rewrite(settings);
+        assert_eq!(proxy.reload().0, 200);
+        ask(&proxy);
+        assert_eq!(counts(), wanted);
+    }
+
+    let port = origins[0].address.rsplit(':').next().expect("a port");
+    for name in ["localhost", "LOCALHOST"] {
+        let address = format!("{name}:{port}");
+        let host = "host_rewrite = \"${endpoint.address}\"";
+        let named = Settings::new(driver, "127.0.0.1:1")
+            .upstreams(upstream("main", &[endpoint(&address, 1)], ""))
+            .routes(route("all", "prefix = \"/\"", "main", host));
+        proxy.rewrite(named);
+        assert_eq!(proxy.reload().0, 200);
+        ask(&proxy);
+        let host = origins[0].look(|record| {
+            record.requests.last().and_then(|request| request.get("host").map(<[u8]>::to_vec))
+        });
+        assert_eq!(host.as_deref(), Some(address.as_bytes()), "as it is written now");
+    }
+}
+
 /// A drain under load, with two workers: every request on an accepted connection is answered, the
 /// process ends by itself with 0.
 fn drain(driver: &'static str, signal: Signal) {
@@ -302,7 +351,7 @@ macro_rules! on_both {
 }
 
 on_both! {
-    reload_under_load bad_reload reload_moves_traffic drain_by_term drain_by_quit
+    reload_under_load bad_reload reload_moves_traffic endpoints_are_renewed drain_by_term drain_by_quit
     drain_of_one_connection second_interrupt reload_is_answered reloads_at_the_same_time
     reload_during_a_drain a_name_that_comes_by_reload
     a_tunnel_outlives_total_and_reloads

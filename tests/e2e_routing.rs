@@ -159,6 +159,32 @@ fn rewrites(driver: &'static str) {
     assert_eq!((bad.status, bad.code()), (400, Some("host_invalid".to_owned())));
 }
 
+/// What the guards refuse in a client's path no rewrite makes of another, and refusals name the
+/// route.
+fn paths_are_guarded(driver: &'static str) {
+    let origin = Origin::start();
+    let strict = "path_policy = { dot_dot_semicolon = \"refuse\" }";
+    let routes = [
+        route("regex", "regex = '/v(?<rest>.*)'", "main", "rewrite = \"/{rest}\""),
+        route("strict", "prefix = \"/s/\"", "main", strict),
+    ];
+    let settings = Settings::new(driver, &origin.address).routes(routes.concat());
+    let proxy = Proxy::start(settings);
+    assert_eq!(seen(&get(&proxy, "/v1/a", "")), "/1/a");
+    let refused =
+        ["/v..%2fadmin", "/v..;/manager", "/v../x", "/s/..%3b/a", "/s/..%3B/a", "/s/..;/a"];
+    for path in refused {
+        let answer = get(&proxy, path, "");
+        assert_eq!((answer.status, answer.code()), (400, Some("path_refused".into())), "{path}");
+    }
+    assert_eq!(origin.look(|record| record.requests.len()), 1);
+    for id in ["regex", "strict"] {
+        let labels = format!("route=\"{id}\",code_class=\"4xx\"");
+        let counted = poll(ms(2_000), || proxy.metric("ringway_requests_total", &labels) == 3.0);
+        assert!(counted, "refusals of {id} are counted as its own");
+    }
+}
+
 /// Answers that no upstream gives.
 fn redirects_and_answers(driver: &'static str) {
     let origin = Origin::start();
@@ -222,5 +248,5 @@ macro_rules! on_both {
 }
 
 on_both! {
-    conditions targets_and_zones rewrites redirects_and_answers routes_change_at_run_time
+    conditions targets_and_zones rewrites paths_are_guarded redirects_and_answers routes_change_at_run_time
 }

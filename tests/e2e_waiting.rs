@@ -8,7 +8,7 @@ mod harness;
 use std::time::Instant;
 
 use harness::client::{ask, plain_get};
-use harness::proxy::route;
+use harness::proxy::{endpoint, route, upstream};
 use harness::{Client, Origin, Proxy, Response, Settings, ms, poll};
 use rustix::process::Signal;
 
@@ -171,6 +171,29 @@ fn reloaded(driver: &'static str) {
     assert_eq!(get(&proxy, "/x").status, 404, "new requests get the new routes");
 }
 
+/// A request goes to the upstream of its route although reloads have removed it meanwhile.
+fn upstream_removed(driver: &'static str) {
+    let (origin, other) = (Origin::start(), Origin::start());
+    let before = settings(driver, &origin, "ms = 900, on_error = \"reject\"", "");
+    let mut proxy = Proxy::start(before.clone());
+    let client = waiting(&proxy, GET);
+    for (version, path) in [(2.0, "/a"), (3.0, "/b")] {
+        let left = upstream("left", &[endpoint(&other.address, 1)], "");
+        let route = route("other", &format!("path = \"{path}\""), "left", "");
+        proxy.rewrite(before.clone().upstreams(left).routes(route));
+        proxy.signal(Signal::HUP);
+        let taken =
+            poll(ms(3_000), || proxy.metric("ringway_worker_config_version", "") >= version);
+        assert!(taken, "the reload took force while it waited");
+    }
+    assert_eq!(client.received().finals.len(), 0, "it still waits");
+    assert!(client.wait_responses(1, ms(3_000)), "an answer");
+    assert_eq!(client.received().finals[0].status, 200);
+    assert_eq!(origin.look(|record| record.requests.len()), 1, "by whom it was meant for");
+    assert!(poll(ms(3_000), || origin.open() == 0), "no connection to it is kept");
+    assert_eq!(other.look(|record| record.requests.len()), 0);
+}
+
 /// A drain lets it end, on a connection that then closes.
 fn drained(driver: &'static str) {
     let origin = Origin::start();
@@ -226,5 +249,5 @@ macro_rules! on_both {
 }
 
 on_both! {
-    too_slow failing aborted half_closed goes_on panics reloaded drained with_a_body total_passes
+    too_slow failing aborted half_closed goes_on panics reloaded upstream_removed drained with_a_body total_passes
 }

@@ -57,7 +57,7 @@ fn asked(kind: &Kind) -> BTreeSet<String> {
     let mut f = Fields::of(section, &table, &mut decoder).expect("a table");
     let (mut kept, mut warnings) = (Kept::default(), Diagnostics::default());
     let id = FilterId(0);
-    let mut build = Build { id, name: "it", kept: &mut kept, warnings: &mut warnings };
+    let mut build = Build { id, name: "it", workers: 2, kept: &mut kept, warnings: &mut warnings };
     assert!((kind.decode)(&mut f, &mut build).is_some(), "{}", kind.name);
     // Not `finish`: the keys that all filters have are read by `snapshot`.
     drop(f);
@@ -213,4 +213,35 @@ fn what_is_wrong_with_a_filter_is_said() {
     assert!(warnings.render(&source, false).contains("`x` stands twice on one route"));
     let when = "when = [{ method = \"POST\" }, { header = \"x-a\", present = true, not = true }]";
     assert_eq!(said(&format!("kind = \"headers\"\nset = {{ a = \"b\" }}\n{when}")), "");
+}
+
+#[test]
+fn a_route_that_is_wrong_has_its_filters_checked() {
+    let rest = "[listener.a]\naddress = \"127.0.0.1:0\"\n\n\
+        [upstream.u]\nendpoints = [{ address = \"127.0.0.1:9001\" }]\n\n[[route]]\nid = \"r\"\n\
+        filters = [\"nope\"]\nwhen = [{ header = \"x\" }]\n";
+    for (route, parts) in [
+        ("prefix = \"api\"\nupstream = \"uu\"", &["path `api`", "no upstream `uu`"][..]),
+        ("regex = \"(\"\nupstream = \"u\"\nzone = \"z\"", &["expression", "in zone `z`"]),
+        ("upstream = \"uu\"\nrewrite = \"/{a}\"", &["is missing", "no upstream `uu`"]),
+        ("path = \"/\"\nupstream = 1\nzone = \"z\"", &["a string"]),
+        (
+            "path = \"/\"\nredirect = { to = \"/x\", status = 200 }\nhosts = [\"a..b\"]",
+            &["no redirect", "`a..b` is not a host"],
+        ),
+        (
+            "prefix = \"api\"\nskip_segments = 1",
+            &["path `api`", "`redirect` or `respond` is missing"],
+        ),
+    ] {
+        let text = format!("{rest}{route}\n");
+        let found = compile(&text, &mut Ids::default(), 1).expect_err("errors");
+        let said = found.render(&Source::toml("x.toml", &text).into(), false);
+        let parts: Vec<&str> =
+            parts.iter().copied().chain(["no filter `nope`", "needs "]).collect();
+        for part in &parts {
+            assert!(said.contains(part), "{route}: {part}: {said}");
+        }
+        assert_eq!(said.matches("error: ").count(), parts.len(), "{route}: {said}");
+    }
 }

@@ -1,6 +1,9 @@
 //! Routing from configuration to decision: order, hosts, conditions, targets, and what is said of
 //! routes that are wrong.
 
+#[path = "routing/findings.rs"]
+mod findings;
+
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -74,7 +77,6 @@ fn of_host<'a>(snapshot: &'a Snapshot, host: &str) -> &'a str {
 #[test]
 fn paths_are_tried_in_the_documented_order() {
     let snapshot = taken(&[
-        ("regex", "regex = '/user/.*/[0-9]+'"),
         ("any-regex", "regex = '.*'"),
         ("user", "prefix = \"/user/\""),
         ("param", "path = \"/user/{id}/orders\""),
@@ -283,6 +285,15 @@ fn what_is_wrong_with_a_route_is_said() {
         (prefix("hosts = [\"a.*.b\"]"), &["whole first label"]),
         (prefix("hosts = [\"http://a\"]"), &["is not a host"]),
         (prefix("hosts = [\"*.\"]"), &["is not a host"]),
+        (
+            prefix("hosts = [\"a.b\", \"c\", \"A.b.\"]"),
+            &["the host `a.b` stands twice", "the first"],
+        ),
+        (
+            "path = \"/{id}\"\nfilters = [{ kind = \"headers\", set = { x = \"${path.idd}\" } }]"
+                .into(),
+            &["has no parameter `idd`", "did you mean `id`?"],
+        ),
         (prefix("priority = -1"), &["out of bounds"]),
         (prefix("when = []"), &["out of bounds"]),
         (when("{}"), &["key `method`, `header`", "is missing"]),

@@ -100,7 +100,9 @@ pub fn routes(data: &[u8]) {
         let mut out = Vec::new();
         if let Some(route) = found.and_then(|index| snapshot.routes.get(index)) {
             assert!(route.matcher.takes(context.path()));
-            assert!(route.upstream_path(context.path(), &mut out).starts_with(b"/"));
+            if let Ok(path) = route.upstream_path(context.path(), &mut out) {
+                assert!(path.starts_with(b"/"));
+            }
         }
     }
 }

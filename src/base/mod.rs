@@ -1,6 +1,7 @@
-//! Buffers, clock, deadlines and random numbers: no word of HTTP in here.
+//! Buffers, clock, deadlines, random numbers and values by id: no word of HTTP in here.
 
 pub mod buffer;
+pub mod by_id;
 pub mod deadline;
 pub mod memory;
 pub mod random;

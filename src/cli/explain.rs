@@ -103,7 +103,8 @@ pub fn render(answer: &Value) -> String {
         out.line(&format!("normalised: {}", show(&answer["path"])));
     }
     steps(&mut out, answer);
-    near(&mut out, answer);
+    others(&mut out, &answer["later"], "behind it, for the same host and path:");
+    others(&mut out, &answer["near"], "near misses:");
     if let Some(route) = answer.get("route") {
         out.line("");
         let hosts = joined(&route["hosts"], ", ");
@@ -147,13 +148,13 @@ fn steps(out: &mut Page, answer: &Value) {
     }
 }
 
-fn near(out: &mut Page, answer: &Value) {
-    let near = answer["near"].as_array().map(Vec::as_slice).unwrap_or_default();
-    if near.is_empty() {
+fn others(out: &mut Page, routes: &Value, title: &str) {
+    let routes = routes.as_array().map(Vec::as_slice).unwrap_or_default();
+    if routes.is_empty() {
         return;
     }
-    out.line("\nnear misses:");
-    for miss in near {
+    out.line(&format!("\n{title}"));
+    for miss in routes {
         let [route, takes, why] = ["route", "takes", "why"].map(|key| show(&miss[key]));
         out.line(&format!("   - {route} ({takes}): {why}"));
     }
@@ -177,8 +178,7 @@ fn filters(out: &mut Page, answer: &Value) {
 
 fn action(out: &mut Page, answer: &Value) {
     if let Some(redirect) = answer.get("redirect") {
-        let location = format!("{} to {}", redirect["status"], show(&redirect["location"]));
-        out.row("redirect", &location);
+        by_listener(out, "redirect", &format!("{} to ", redirect["status"]), &redirect["location"]);
     }
     if let Some(respond) = answer.get("respond") {
         let content_type = show(&respond["content_type"]);
@@ -187,7 +187,7 @@ fn action(out: &mut Page, answer: &Value) {
     }
     for (key, name) in [("upstream_target", "sends"), ("upstream_host", "host")] {
         if let Some(value) = answer.get(key) {
-            out.row(name, &show(value));
+            by_listener(out, name, "", value);
         }
     }
     for target in answer["targets"].as_array().into_iter().flatten() {
@@ -211,6 +211,17 @@ fn action(out: &mut Page, answer: &Value) {
         let timeouts = timeouts.filter(|(_, value)| !value.is_null());
         let timeouts: Vec<_> = timeouts.map(|(name, value)| format!("{name} {value} ms")).collect();
         out.row("timeouts", &timeouts.join(", "));
+    }
+}
+
+/// A text, or one for each listener.
+fn by_listener(out: &mut Page, name: &str, before: &str, value: &Value) {
+    let Value::Object(listeners) = value else {
+        return out.row(name, &format!("{before}{}", show(value)));
+    };
+    for (number, (listener, value)) in listeners.iter().enumerate() {
+        let name = if number == 0 { name } else { "" };
+        out.row(name, &format!("{before}{} by listener {listener}", show(value)));
     }
 }
 

@@ -14,6 +14,8 @@ pub struct Decoder {
     /// Every key that was asked for, with its section, where that is recorded: what the reference
     /// must describe.
     pub keys: BTreeSet<(&'static str, &'static str)>,
+    /// Every parameter of a route's path that a text asks for, and where.
+    pub params: Vec<(Box<str>, Span)>,
     recording: bool,
 }
 

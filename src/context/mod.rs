@@ -1,6 +1,7 @@
 //! The facts of one request, in owned sections: what filters and logs see, never handles.
 
 pub mod condition;
+mod groups;
 pub mod pattern;
 pub mod source;
 pub mod target;

@@ -8,11 +8,12 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use regex_automata::dfa::{Automaton, StartKind, dense};
-use regex_automata::nfa::thompson::{self, WhichCaptures, pikevm::PikeVM};
-use regex_automata::util::{primitives::PatternID, syntax};
+use regex_automata::nfa::thompson::{self, WhichCaptures};
+use regex_automata::util::syntax;
 use regex_automata::{Anchored, Input};
-use regex_syntax::hir::{Hir, Look};
+use regex_syntax::hir::{Hir, HirKind, Look};
 
+use super::groups::Groups;
 use crate::limits::{PATTERN_BYTES_MAX, PATTERN_TABLE_BYTES_MAX};
 
 /// A compiled expression and its text, cheap to clone. Letters, digits and classes mean ASCII; `.` is any byte but
@@ -25,7 +26,8 @@ struct Compiled {
     automaton: dense::DFA<Vec<u32>>,
     whole: bool,
     /// Finds the groups, where there are named ones; the table only says yes or no.
-    groups: Option<PikeVM>,
+    groups: Option<Groups>,
+    literal: Box<str>,
 }
 
 impl Pattern {
@@ -73,12 +75,12 @@ impl Pattern {
             .configure(config)
             .build_from_nfa(&states(WhichCaptures::None)?)
             .map_err(|_| too_large.to_owned())?;
-        let machine =
-            PikeVM::new_from_nfa(states(WhichCaptures::All)?).map_err(|_| too_large.to_owned())?;
-        let named = machine.get_nfa().group_info().pattern_names(PatternID::ZERO);
-        let groups = named.flatten().next().is_some();
-        let groups = groups.then_some(machine);
-        Ok(Pattern(Arc::new(Compiled { text: text.into(), automaton, whole, groups })))
+        let groups = match whole {
+            true => Groups::of(states(WhichCaptures::All)?).map_err(|_| too_large.to_owned())?,
+            false => None,
+        };
+        let literal = if whole { beginning(&tree) } else { Box::default() };
+        Ok(Pattern(Arc::new(Compiled { text: text.into(), automaton, whole, groups, literal })))
     }
 
     /// Whether `value` matches.
@@ -90,19 +92,19 @@ impl Pattern {
         matches!(self.0.automaton.try_search_fwd(&input), Ok(Some(_)))
     }
 
-    /// The names of its groups.
+    /// The names of its groups; none of a pattern that may match anywhere.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        let machine = self.0.groups.iter();
-        machine.flat_map(|m| m.get_nfa().group_info().pattern_names(PatternID::ZERO)).flatten()
+        self.0.groups.iter().flat_map(Groups::names)
     }
 
     /// What the group called `name` matched of `value`.
     pub fn group<'a>(&self, name: &str, value: &'a [u8]) -> Option<&'a [u8]> {
-        let machine = self.0.groups.as_ref()?;
-        let mut cache = machine.create_cache();
-        let mut found = machine.create_captures();
-        machine.captures(&mut cache, value, &mut found);
-        found.get_group_by_name(name).map(|span| &value[span.start..span.end])
+        self.0.groups.as_ref()?.find(name, value)
+    }
+
+    /// What everything that it takes as a whole begins with.
+    pub fn literal_beginning(&self) -> &str {
+        &self.0.literal
     }
 
     /// As written.
@@ -131,6 +133,26 @@ impl Hash for Pattern {
     }
 }
 
+/// The text that all matches of a whole pattern begin with, as far as that is easy to see.
+fn beginning(tree: &Hir) -> Box<str> {
+    fn add(tree: &Hir, out: &mut Vec<u8>) -> bool {
+        match tree.kind() {
+            HirKind::Look(Look::Start) | HirKind::Empty => true,
+            HirKind::Literal(literal) => {
+                out.extend_from_slice(&literal.0);
+                true
+            }
+            HirKind::Capture(capture) => add(&capture.sub, out),
+            HirKind::Concat(parts) => parts.iter().all(|part| add(part, out)),
+            _ => false,
+        }
+    }
+    let mut out = Vec::new();
+    add(tree, &mut out);
+    let valid = out.utf8_chunks().next().map_or("", |chunk| chunk.valid());
+    valid.into()
+}
+
 /// The last line of a syntax error says what is wrong; those before draw the pattern.
 fn reason(error: &str) -> String {
     let last = error.lines().last().unwrap_or_default().trim();
@@ -153,6 +175,26 @@ mod tests {
         assert_eq!(pattern.group("what", b"/w"), None);
         let alternatives = Pattern::whole("^/a|/b$").expect("valid");
         assert!(alternatives.matches(b"/a") && !alternatives.matches(b"/ab"));
+    }
+
+    #[test]
+    fn what_matches_begin_with_is_known() {
+        for (text, beginning) in [
+            ("/v[0-9]+", "/v"),
+            ("/(?<a>user/.*)", "/user/"),
+            ("/a", "/a"),
+            ("(/a|/b)", "/"),
+            (".*", ""),
+            ("/a|/b.*", "/"),
+            ("(?i)/a", "/"),
+            ("/a?", "/"),
+            ("(/a/)+", ""),
+        ] {
+            let pattern = Pattern::whole(text).expect("valid");
+            let known = pattern.literal_beginning();
+            assert!(beginning.starts_with(known), "{text}: {known}");
+            assert!(known == beginning || text.contains('|'), "{text}: {known}");
+        }
     }
 
     #[test]

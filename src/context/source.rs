@@ -222,16 +222,30 @@ pub fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
-/// Values of the fields called `name`, in order, those that filters added last.
+/// Values of the fields called `name`, in order, those that filters added last; of fields that the
+/// gateway answers for, what it goes by, and not what anybody may claim.
 fn headers<'a>(context: &'a RequestContext, name: &str) -> impl Iterator<Item = &'a [u8]> {
-    context.request.values_named(name)
+    let (instead, as_sent) = match Known::of(name.as_bytes()) {
+        // RFC 9112 section 3.2.2: beside an absolute target the Host that came is ignored.
+        Known::Host => (context.host(), false),
+        Known::XRequestId => (Some(context.request_id.text(&context.request)), false),
+        Known::Forwarded
+        | Known::XForwardedFor
+        | Known::XForwardedHost
+        | Known::XForwardedPort
+        | Known::XForwardedProto => (None, context.client.trusted),
+        _ => (None, true),
+    };
+    let sent = as_sent.then(|| context.request.values_named(name));
+    instead.into_iter().chain(sent.into_iter().flatten())
 }
 
 /// Values of the cookies called `name` (RFC 6265 section 4.2.1), without quotes round them. A name
 /// keeps its case.
 fn cookies<'a>(context: &'a RequestContext, name: &[u8]) -> impl Iterator<Item = &'a [u8]> {
     note(&COOKIE_SCANS);
-    let lines = context.request.values(Known::Cookie);
+    let request = &context.request;
+    let lines = request.values(Known::Cookie).chain(request.added.values(b"cookie"));
     lines.flat_map(|line| line.split(|byte| *byte == b';')).filter_map(move |pair| {
         let pair = pair.trim_ascii();
         let at = memchr::memchr(b'=', pair)?;
@@ -315,5 +329,66 @@ thread_local! {
 fn note(scans: &'static LocalKey<Cell<u64>>) {
     if cfg!(debug_assertions) {
         scans.set(scans.get() + 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::random::Random;
+    use crate::context::RequestId;
+
+    fn all(context: &RequestContext, source: &str) -> Vec<String> {
+        let mut found = Vec::new();
+        Source::parse(source).expect("a source").any(context, |value| {
+            found.push(String::from_utf8_lossy(value).into_owned());
+            false
+        });
+        found
+    }
+
+    /// RFC 9112 section 3.2.2.
+    #[test]
+    fn the_host_is_the_one_of_the_target() {
+        for (target, host) in
+            [("http://a.test/x", "a.test"), ("http://a.test:81", "a.test:81"), ("/x", "evil.test")]
+        {
+            let head = format!("GET {target} HTTP/1.1\r\nHost: evil.test\r\n\r\n");
+            let (context, _) = RequestContext::of_head(head.as_bytes()).expect("valid");
+            assert_eq!(all(&context, "header:Host"), [host], "{target}");
+        }
+    }
+
+    #[test]
+    fn cookies_of_filters_count() {
+        let head = b"GET / HTTP/1.1\r\nHost: a\r\nCookie: a=1; b=2\r\n\r\n";
+        let (mut context, _) = RequestContext::of_head(head).expect("valid");
+        context.request.add("COOKIE", b"c=3; a=4");
+        assert_eq!(all(&context, "cookie:a"), ["1", "4"]);
+        assert_eq!(all(&context, "cookie:c"), ["3"]);
+    }
+
+    #[test]
+    fn nobody_is_believed_who_is_not_trusted() {
+        let claims = [
+            "x-forwarded-for",
+            "x-forwarded-host",
+            "x-forwarded-port",
+            "x-forwarded-proto",
+            "forwarded",
+        ];
+        let lines: String = claims.iter().map(|name| format!("{name}: claim\r\n")).collect();
+        let head = format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}X-Request-Id: claim\r\n\r\n");
+        let (mut context, _) = RequestContext::of_head(head.as_bytes()).expect("valid");
+        context.request_id = RequestId::make(&Random::new());
+        for trusted in [false, true] {
+            context.client.trusted = trusted;
+            for name in claims {
+                let wanted: &[&str] = if trusted { &["claim"] } else { &[] };
+                assert_eq!(all(&context, &format!("header:{name}")), wanted, "{name}");
+            }
+        }
+        let sent = String::from_utf8_lossy(context.request_id.text(&context.request)).into_owned();
+        assert_eq!(all(&context, "header:x-request-id"), [sent]);
     }
 }

@@ -179,7 +179,10 @@ impl Template {
         move |node, decoder| {
             let text = string(node, decoder)?;
             let parsed = Template::parse(text, known);
-            parsed.map_err(|error| decoder.found.push(error.at(node, text))).ok()
+            let template = parsed.map_err(|error| decoder.found.push(error.at(node, text))).ok()?;
+            let asked = template.params().map(|name| (name.into(), node.span.clone()));
+            decoder.params.extend(asked);
+            Some(template)
         }
     }
 
@@ -226,6 +229,36 @@ impl Template {
         })
     }
 
+    /// The first variable by which a request decides on the authority of the URI that it begins
+    /// with, other than by its own host: as written, without braces.
+    pub fn asked_for_authority(&self) -> Option<String> {
+        let mut behind_scheme = false;
+        for part in &self.parts {
+            match part {
+                Part::Text(text) => {
+                    let scheme = memchr::memmem::find(text, b"://").filter(|_| !behind_scheme);
+                    let rest = match scheme {
+                        Some(at) => &text[at + 3..],
+                        None => text,
+                    };
+                    behind_scheme |= scheme.is_some();
+                    if !behind_scheme || rest.iter().any(|byte| b"/?#".contains(byte)) {
+                        return None;
+                    }
+                }
+                Part::Variable(_) if !behind_scheme => return None,
+                // It begins with a slash.
+                Part::Variable(Variable::Fixed(Fixed::Path | Fixed::Uri)) => return None,
+                Part::Variable(variable) => {
+                    if let Some(name) = variable.chosen_by_request() {
+                        return Some(name);
+                    }
+                }
+            }
+        }
+        None
+    }
+
     /// From when on all of its variables are known.
     pub fn needs(&self) -> Availability {
         let of = |part: &Part| match part {
@@ -260,6 +293,25 @@ impl TemplateError {
 }
 
 impl Variable {
+    /// Its name, if whoever sends the request chooses its value freely.
+    fn chosen_by_request(&self) -> Option<String> {
+        match self {
+            Variable::Fixed(fixed) => {
+                let free = matches!(fixed, Fixed::Method | Fixed::Query | Fixed::Target);
+                let named = FIXED.iter().find(|(_, known, _)| free && known == fixed);
+                named.map(|(name, _, _)| (*name).to_owned())
+            }
+            Variable::Named(source @ Source::Path(_)) => {
+                Some(source.to_string().replacen(':', ".", 1))
+            }
+            Variable::Named(source) => {
+                Some(format!("request.{}", source.to_string().replacen(':', ".", 1)))
+            }
+            // What a filter leaves there, the filter answers for.
+            Variable::Attribute(_) => None,
+        }
+    }
+
     fn expand(&self, scope: &Scope<'_>, out: &mut Vec<u8>) {
         let context = scope.context;
         match self {
@@ -499,6 +551,25 @@ mod tests {
         let many = |count: usize| "${route.id}.".repeat(count);
         assert!(Template::parse(&many(TEMPLATE_VARIABLES_MAX), Request).is_ok());
         assert!(Template::parse(&many(TEMPLATE_VARIABLES_MAX + 1), Request).is_err());
+    }
+
+    #[test]
+    fn who_decides_on_an_authority_is_known() {
+        for (text, name) in [
+            ("https://${request.host}${request.uri}", None),
+            ("https://a.test/${request.header.x}", None),
+            ("https://a.test${request.uri}", None),
+            ("https://a.test?${request.query}", None),
+            ("/${request.header.x}", None),
+            ("${request.uri}", None),
+            ("https://${listener.name}.${attribute.a}.test/", None),
+            ("https://${request.header.X-To}", Some("request.header.x-to")),
+            ("https://${request.host}.${path.id}.test/", Some("path.id")),
+            ("https://${request.query.to}/", Some("request.query.to")),
+        ] {
+            let template = Template::parse(text, Request).expect("valid");
+            assert_eq!(template.asked_for_authority().as_deref(), name, "{text}");
+        }
     }
 
     #[test]

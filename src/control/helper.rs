@@ -4,12 +4,13 @@
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use tokio::sync::mpsc;
 
+use super::Series;
 use super::access_log::{self, Sink};
 use super::listen::{self, Bound};
 use super::names;
@@ -75,7 +76,7 @@ pub struct Helpers {
 
 impl Helpers {
     /// Starts them; `first` is the configuration in force and `ids` the identities that it was
-    /// compiled with.
+    /// compiled with. `series` are freed of what it does not name any more.
     ///
     /// # Errors
     /// A thread could not be made.
@@ -83,6 +84,7 @@ impl Helpers {
         source: Source,
         ids: Ids,
         first: Taken,
+        series: Series,
         events: &mpsc::Sender<Event>,
     ) -> std::io::Result<Helpers> {
         // One job at a time each: the control thread asks again only after the answer.
@@ -95,6 +97,7 @@ impl Helpers {
             source,
             ids,
             held: vec![first],
+            series,
             alive: alive.clone(),
             events: events.clone(),
         };
@@ -132,7 +135,9 @@ impl Helpers {
 struct Compiler {
     source: Source,
     ids: Ids,
+    /// The newest last.
     held: Vec<Taken>,
+    series: Series,
     alive: Arc<Gauge>,
     events: mpsc::Sender<Event>,
 }
@@ -144,6 +149,7 @@ impl Compiler {
                 0 | 1 => jobs.recv().map_err(|_| RecvTimeoutError::Disconnected),
                 _ => jobs.recv_timeout(Duration::from_millis(SNAPSHOT_SWEEP_MS)),
             };
+            let mut changed = job.is_ok();
             match job {
                 Ok(job) => {
                     // The control thread waits for an answer: it gets one even from a bug.
@@ -158,13 +164,28 @@ impl Compiler {
                 Err(RecvTimeoutError::Disconnected) => return,
             }
             // The control thread holds the one in force; the event above holds a new one.
+            let before = self.held.len();
             self.held.retain(|held| Arc::strong_count(&held.snapshot) > 1);
             self.alive.set(self.held.len() as u64);
+            changed |= self.held.len() < before;
+            if changed {
+                self.settle();
+            }
+        }
+    }
+
+    /// Has the series freed of what workers have let go of. Here, because a scrape of many routes
+    /// holds them for longer than the control thread may wait.
+    fn settle(&self) {
+        if let Some(newest) = self.held.last() {
+            let mut series = self.series.lock().unwrap_or_else(PoisonError::into_inner);
+            series.settle(&newest.snapshot.names);
         }
     }
 
     fn compile(&mut self, job: &Job) -> Result<Compiled, Refusal> {
         let current = &*job.current;
+        self.ids.keep_only(&current.names);
         let loaded = self.source.load(&mut self.ids, job.version).map_err(rejected)?;
         let snapshot = &*loaded.taken.snapshot;
         if let Some(text) = needs_restart(current, snapshot) {

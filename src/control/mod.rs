@@ -108,7 +108,8 @@ pub(crate) fn complain(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{}", text.trim_end());
 }
 
-/// The workers' series: locked by admin requests and the control thread, never by a worker.
+/// The workers' series: locked by admin requests and the helper thread, never by a worker, and by the
+/// control thread only to start them.
 #[allow(clippy::disallowed_types)]
 pub type Series = Arc<std::sync::Mutex<SeriesRegistry>>;
 
@@ -145,12 +146,12 @@ impl Launch {
 
         let (sender, mut events) = mpsc::channel(EVENTS_MAX);
         let source = self.options.source.clone();
-        let helpers = Helpers::start(source, ids, taken.clone(), &sender)
+        // Admin requests and the helper thread; workers never.
+        let series = Series::default();
+        let helpers = Helpers::start(source, ids, taken.clone(), series.clone(), &sender)
             .map_err(cannot("a helper thread cannot start"))?;
         let reports = helpers.reports.clone();
         let (view, shown) = watch::channel(self.view(&snapshot, &admin, descriptors));
-        // Admin requests and the control thread; workers never.
-        let series = Series::default();
         let (in_force, taken) = watch::channel(taken);
         let measure = self.measure(&helpers, &series, writer.tallies(), taken.clone());
         tokio::spawn(admin.serve(Shown { view: shown, taken, measure }, sender));
@@ -177,7 +178,6 @@ impl Launch {
         };
         let fleet = fleet.map_err(cannot("a worker cannot start"))?;
         drop(snapshot);
-        supervisor.series = series.clone();
         supervisor.access_log = Some(writer);
         supervisor.started_with(fleet, Instant::now());
         let code = supervisor.run(&mut signals, &mut events).await;

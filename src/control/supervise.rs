@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, watch};
 
-use super::Series;
 use super::access_log::Writer;
 use super::fleet::Fleet;
 use super::helper::{Event, Helpers};
@@ -33,8 +32,6 @@ pub struct Supervisor {
     pub fleet: Fleet,
     /// Names and their addresses.
     pub names: Names,
-    /// What the workers count, summed when somebody asks.
-    pub series: Series,
     /// What writes the access log; none in tests.
     pub access_log: Option<Writer>,
     helpers: Helpers,
@@ -75,7 +72,6 @@ impl Supervisor {
         let supervisor = Supervisor {
             fleet: Fleet::default(),
             names,
-            series: Series::default(),
             access_log: None,
             helpers,
             current,

@@ -10,8 +10,9 @@ use crate::config::read::{boolean, duration, list, spanned, string};
 use crate::config::tree::{Node, Spanned};
 use crate::context::RequestContext;
 use crate::context::source::is_token;
-use crate::http::ResponseHead;
 use crate::http::head::list_members;
+use crate::http::host::has_empty_label;
+use crate::http::{RequestHead, ResponseHead};
 use crate::http::uri::valid_host;
 use crate::limits::CORS_ITEMS_MAX;
 
@@ -24,7 +25,9 @@ pub const KIND: Kind = Kind {
             A preflight (OPTIONS with Origin and Access-Control-Request-Method) is answered here with \
             204 and reaches no upstream; an origin that is not listed gets no field in it, which the \
             browser takes for a no. Any other OPTIONS passes. The fields take the place of those that \
-            an upstream sends, on every answer, the gateway's own included. Put it before filters \
+            an upstream sends, on every answer, the gateway's own included; those for everybody \
+            (`\"*\"`) also on answers to requests without Origin, so that a cache may give them to a \
+            page. Put it before filters \
             that ask for credentials: a preflight carries none. A route with a condition on the \
             method must take OPTIONS too.",
     example: "[filter.shop]\nkind = \"cors\"\n\
@@ -98,7 +101,12 @@ impl Filter for Cors {
     }
 
     fn on_request(&self, call: &mut Call<'_>) -> Verdict {
-        match is_preflight(call.context) {
+        let preflight = is_preflight(call.context);
+        let context = &mut *call.context;
+        let (request, attributes) = (&context.request, &mut context.attributes);
+        let name = if preflight { PREFLIGHT } else { PLAIN };
+        attributes.set(name, origin(request).unwrap_or_default());
+        match preflight {
             // Its fields are written with those of every answer.
             true => Verdict::Respond(Reply::of(204)),
             false => Verdict::Continue,
@@ -110,12 +118,15 @@ impl Filter for Cors {
         for name in FIELDS {
             head.remove(name);
         }
-        let preflight = is_preflight(context);
-        let origin = origin(context);
-        let allowed = origin.filter(|origin| self.allows(origin));
+        let (origin, preflight) = asked(context);
+        // Fetch, "CORS protocol and HTTP caches": where the field does not depend on the origin it is
+        // on every answer, since a cache gives that to a navigation also to a page's request.
+        let allowed = match self.origins.is_empty() {
+            true => Some(&b"*"[..]),
+            false => origin.filter(|origin| self.allows(origin)),
+        };
         if let Some(origin) = allowed {
-            let everybody = self.origins.is_empty();
-            head.add(ALLOW_ORIGIN, if everybody { b"*" } else { origin });
+            head.add(ALLOW_ORIGIN, origin);
             if self.credentials {
                 head.add(ALLOW_CREDENTIALS, b"true");
             }
@@ -125,8 +136,7 @@ impl Filter for Cors {
             vary(head, "Access-Control-Request-Method");
             vary(head, "Access-Control-Request-Headers");
         }
-        // Fetch, "CORS protocol and HTTP caches": also where no Origin came, since a shared cache
-        // would give that answer to a page.
+        // The same section: else it varies, also where no Origin came.
         if !self.origins.is_empty() {
             vary(head, "Origin");
         }
@@ -135,7 +145,7 @@ impl Filter for Cors {
 
 impl Cors {
     fn allows(&self, origin: &[u8]) -> bool {
-        self.origins.is_empty() || self.origins.iter().any(|known| known.takes(origin))
+        self.origins.iter().any(|known| known.takes(origin))
     }
 
     fn allow(&self, preflight: bool, head: &mut ResponseHead) {
@@ -164,7 +174,7 @@ impl Origin {
                 let labels = rest.and_then(|rest| rest.strip_suffix(behind.as_bytes()));
                 labels.is_some_and(|labels| {
                     let in_name = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._".contains(byte);
-                    !labels.is_empty() && labels.iter().all(in_name) && labels[0] != b'.'
+                    labels.iter().all(in_name) && !has_empty_label(labels)
                 })
             }
         }
@@ -175,13 +185,24 @@ impl Origin {
 fn is_preflight(context: &RequestContext) -> bool {
     let request = &context.request;
     request.text(request.method) == b"OPTIONS"
-        && origin(context).is_some()
+        && origin(request).is_some()
         && request.values_named("access-control-request-method").next().is_some()
 }
 
+/// The origin of the page as it came, and whether it was a preflight: what filters make of the head
+/// later decides nothing. One that was answered before it came here has been edited by none.
+fn asked(context: &RequestContext) -> (Option<&[u8]>, bool) {
+    for (name, preflight) in [(PREFLIGHT, true), (PLAIN, false)] {
+        if let Some(origin) = context.attributes.get(name) {
+            return (Some(origin).filter(|origin| !origin.is_empty()), preflight);
+        }
+    }
+    (origin(&context.request), is_preflight(context))
+}
+
 /// The origin of the page, where the request names one and no more.
-fn origin(context: &RequestContext) -> Option<&[u8]> {
-    let mut values = context.request.values_named("origin");
+fn origin(request: &RequestHead) -> Option<&[u8]> {
+    let mut values = request.values_named("origin");
     let first = values.next()?;
     values.next().is_none().then_some(first)
 }
@@ -317,6 +338,10 @@ fn name(node: &Node, decoder: &mut Decoder) -> Option<Spanned<Box<str>>> {
     Some(Spanned::new(text.into(), &node.span))
 }
 
+/// Attributes with the origin as it came; empty where there was none.
+const PREFLIGHT: &str = "cors.preflight";
+const PLAIN: &str = "cors.origin";
+
 const ALLOW_ORIGIN: &str = "Access-Control-Allow-Origin";
 const ALLOW_CREDENTIALS: &str = "Access-Control-Allow-Credentials";
 const ALLOW_METHODS: &str = "Access-Control-Allow-Methods";
@@ -339,6 +364,16 @@ mod tests {
 
     /// The status of the filter's own answer, if it gave one, and the fields that it left there.
     fn run(text: &str, head: &str, upstream: &[(&str, &str)]) -> (Option<u16>, String) {
+        run_edited(text, head, upstream, |_| ())
+    }
+
+    /// The same, where other filters edit the request behind it.
+    fn run_edited(
+        text: &str,
+        head: &str,
+        upstream: &[(&str, &str)],
+        edit: impl FnOnce(&mut RequestHead),
+    ) -> (Option<u16>, String) {
         let filter = decoded("cors", text);
         let head = format!("{head}\r\nHost: api.example\r\n\r\n");
         let (mut context, _) = RequestContext::of_head(head.as_bytes()).expect("valid");
@@ -356,6 +391,7 @@ mod tests {
             Verdict::Continue => None,
             Verdict::Wait(_) => panic!("it does not wait"),
         };
+        edit(&mut context.request);
         let mut head = ResponseHead::default();
         upstream.iter().for_each(|(name, value)| head.add(name, value.as_bytes()));
         filter.on_response(&mut AnswerCall {
@@ -411,12 +447,43 @@ mod tests {
         assert_eq!(two, (None, "Vary: Origin; ".into()));
     }
 
+    /// Fetch, "CORS protocol and HTTP caches".
+    #[test]
+    fn what_is_for_everybody_does_not_depend_on_the_request() {
+        let open = "origins = [\"*\"]\nexpose = [\"x-total\"]\nheaders = [\"x-key\"]";
+        let wanted = "Allow-Origin: *; Expose-Headers: x-total; ";
+        for origin in ["X-A: b", "Origin: https://any", "Origin: null", "Origin: a\r\nOrigin: b"] {
+            let asked = run(open, &format!("GET / HTTP/1.1\r\n{origin}"), &[]);
+            assert_eq!(asked, (None, wanted.into()), "{origin}");
+        }
+        let listed = run(SHOP, "GET / HTTP/1.1\r\nX-A: b", &[]);
+        assert_eq!(listed, (None, "Vary: Origin; ".into()));
+    }
+
     #[test]
     fn an_options_that_is_no_preflight_passes() {
         let no_method = "OPTIONS / HTTP/1.1\r\nOrigin: https://a.example";
         assert_eq!(run(SHOP, no_method, &[]).0, None);
         let no_origin = "OPTIONS / HTTP/1.1\r\nAccess-Control-Request-Method: PUT";
         assert_eq!(run(SHOP, no_origin, &[]).0, None);
+    }
+
+    #[test]
+    fn what_the_client_sent_counts() {
+        let evil = "GET / HTTP/1.1\r\nOrigin: https://evil.example";
+        let set = |head: &mut RequestHead| head.set("origin", b"https://a.example");
+        assert_eq!(run_edited(SHOP, evil, &[], set), (None, "Vary: Origin; ".into()));
+        let none = "OPTIONS / HTTP/1.1\r\nX-A: b";
+        let forge = |head: &mut RequestHead| {
+            head.add("origin", b"https://a.example");
+            head.add("access-control-request-method", b"PUT");
+        };
+        assert_eq!(run_edited(SHOP, none, &[], forge), (None, "Vary: Origin; ".into()));
+        let good = "GET / HTTP/1.1\r\nOrigin: https://a.example";
+        let remove = |head: &mut RequestHead| assert!(head.remove("origin"));
+        let edited = run_edited(SHOP, good, &[], remove);
+        assert_eq!(edited, run(SHOP, good, &[]));
+        assert!(edited.1.contains("Allow-Origin: https://a.example"), "{}", edited.1);
     }
 
     #[test]
@@ -427,6 +494,9 @@ mod tests {
             ("https://a.b.example.com", true),
             ("https://example.com", false),
             ("https://.example.com", false),
+            ("https://a..example.com", false),
+            ("https://..example.com", false),
+            ("https://.a.example.com", false),
             ("https://evil.com/.example.com", false),
             ("https://user@a.example.com", false),
             ("https://evil.com:1.example.com", false),

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use siphasher::sip::SipHasher13;
 
 use crate::base::random::Random;
-use crate::limits::{RATE_REFILL_S_MAX, RATE_TABLES_KEPT_MAX};
+use crate::limits::{RATE_REFILL_S_MAX, RATE_RENEW_S, RATE_TABLES_KEPT_MAX};
 
 /// Ticks of a second. An interval is a whole number of them: at 50,000 a second it is right to
 /// 0.2 %, at 20,000 a second and at most round rates it is exact.
@@ -42,20 +42,51 @@ pub struct Charge {
     pub full: u64,
 }
 
-/// Whose share of a table: which of how many parts. Parts share no cache line.
+/// Whose share of a table: which of how many parts. Parts share no bucket, and no cache line where
+/// the table was made for so many ([`Shape`]).
 pub type Part = (usize, usize);
+
+/// What the buckets of a limiter are made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Keys that are told apart at a time.
+    pub keys: usize,
+    /// Parts: each has a set of its own at least.
+    pub parts: usize,
+    /// Ticks between two requests of the rate.
+    pub interval: u64,
+    /// Ticks that an empty bucket takes to fill, at most.
+    pub refill: u64,
+}
 
 /// The buckets of one limiter. They outlive reloads, also those that change rate, burst or size.
 ///
-/// That a new rate finds the old times is right: what counts of a time is how far it is ahead, and
-/// one that is farther ahead than a burst of the new limit is a bucket that is empty now, and fills
-/// at the new rate from now on. So no reload gives anybody a burst that was already spent.
+/// What stays is how many requests are spent, and they come back at the new rate: where the rate
+/// changes, times are carried over into a table of their own, each as far ahead as that many
+/// intervals of the new rate. One that is farther ahead than a burst of the new limit is a bucket
+/// that is empty now. So no reload gives anybody a burst that was already spent, and none holds
+/// anybody to the pace of before.
 #[derive(Debug)]
 pub struct Buckets {
     table: Arc<Table>,
-    /// Tables of other sizes whose times may still count, the newest first, and until when.
-    before: Vec<(Arc<Table>, u64)>,
+    /// Tables of other sizes or rates whose times may still count, the newest first.
+    before: Vec<Former>,
+    /// When no table before counts any more; 0 where there is none.
+    before_until: u64,
+    /// When the times that former limits left in the table have passed.
+    former_until: u64,
+    shape: Shape,
     base: Base,
+}
+
+/// A table that was in use.
+#[derive(Clone, Debug)]
+struct Former {
+    table: Arc<Table>,
+    /// When no time in it counts any more.
+    until: u64,
+    /// The interval that its times are made of.
+    interval: u64,
 }
 
 /// What all tables of a limiter have in common.
@@ -66,30 +97,49 @@ struct Base {
 }
 
 impl Buckets {
-    /// Empty ones for so many keys.
-    pub fn new(keys: usize) -> Buckets {
+    /// Empty ones.
+    pub fn new(shape: Shape) -> Buckets {
         let random = Random::new();
         let mut seed = [0; 16];
         seed[..8].copy_from_slice(&random.next().to_le_bytes());
         seed[8..].copy_from_slice(&random.next().to_le_bytes());
         let base = Base { seed, epoch: Instant::now() };
-        Buckets { table: Arc::new(Table::new(keys)), before: Vec::new(), base }
+        Buckets {
+            table: Arc::new(Table::new(sets_of(shape))),
+            before: Vec::new(),
+            before_until: 0,
+            former_until: 0,
+            shape,
+            base,
+        }
     }
 
-    /// The same buckets, in a table for so many keys.
-    pub fn resized(&self, keys: usize) -> Buckets {
-        let now = self.now();
+    /// The same buckets, for another limit and in a table of another shape.
+    pub fn renewed(&self, shape: Shape) -> Buckets {
+        self.renewed_at(shape, self.now())
+    }
+
+    fn renewed_at(&self, shape: Shape, now: u64) -> Buckets {
+        // Workers go on with the limit of today until they have taken the new one.
+        let own_until = now + self.shape.refill.min(AHEAD_MAX) + RATE_RENEW_S * TICKS_PER_S;
+        let mut former_until = self.former_until.max(own_until);
         let mut before: Vec<_> =
-            self.before.iter().filter(|(_, until)| *until > now).cloned().collect();
-        let table = match sets_of(keys) == self.table.sets.len() {
+            self.before.iter().filter(|former| former.until > now).cloned().collect();
+        let same = sets_of(shape) == self.table.sets.len() && shape.interval == self.shape.interval;
+        let table = match same {
             true => self.table.clone(),
             false => {
-                before.insert(0, (self.table.clone(), now + AHEAD_MAX));
+                let (table, interval) = (self.table.clone(), self.shape.interval);
+                before.insert(0, Former { table, until: former_until, interval });
                 before.truncate(RATE_TABLES_KEPT_MAX);
-                Arc::new(Table::new(keys))
+                former_until = 0;
+                Arc::new(Table::new(sets_of(shape)))
             }
         };
-        Buckets { table, before, base: self.base }
+        let before_until = before.iter().map(|former| former.until).max().unwrap_or(0);
+        // What is carried over has the times of former limits.
+        let former_until = former_until.max(before_until);
+        Buckets { table, before, before_until, former_until, shape, base: self.base }
     }
 
     /// The time now, in ticks.
@@ -110,18 +160,25 @@ impl Buckets {
     /// Charges the key with this hash for one request.
     #[inline]
     pub fn charge(&self, hash: u64, part: Part, now: u64, limit: Limit) -> Charge {
-        if !self.before.is_empty() {
+        let hash = own_of(hash, part);
+        if now < self.before_until {
             self.carry_over(hash, part, now);
         }
         self.table.charge(hash, part, now, limit)
     }
 
-    /// Moves a key's time from a table of another size.
+    /// Moves a key's time from a table of another size or rate: as many requests as were spent.
     #[cold]
     fn carry_over(&self, hash: u64, part: Part, now: u64) {
-        let known = self.before.iter().filter_map(|(table, _)| table.take(hash, part, now));
-        if let Some(time) = known.max_by_key(|time| ahead(*time, now)) {
-            self.table.put(hash, part, now, time);
+        let before = self.before.iter().filter(|former| now < former.until);
+        let known = before.filter_map(|former| {
+            let spent = ahead(former.table.take(hash, part, now)?, now);
+            let interval = u128::from(self.shape.interval);
+            let scaled = u128::from(spent) * interval / u128::from(former.interval.max(1));
+            Some(u64::try_from(scaled).unwrap_or(AHEAD_MAX).min(AHEAD_MAX))
+        });
+        if let Some(ahead) = known.max() {
+            self.table.put(hash, part, now, now.wrapping_add(ahead) & TIME);
         }
     }
 
@@ -157,13 +214,20 @@ struct Place<'t> {
     time: u64,
 }
 
-fn sets_of(keys: usize) -> usize {
-    keys.div_ceil(WAYS).max(1)
+fn sets_of(shape: Shape) -> usize {
+    shape.keys.div_ceil(WAYS).max(shape.parts).max(1)
+}
+
+/// The hash of a key in a part. Where there are more parts than sets, keys of several parts lie in
+/// one: that their tags differ makes them different keys.
+#[inline]
+fn own_of(hash: u64, (index, _): Part) -> u64 {
+    hash ^ (index as u64).wrapping_mul(PART_TAGS)
 }
 
 impl Table {
-    fn new(keys: usize) -> Table {
-        let sets = (0..sets_of(keys)).map(|_| Set::default()).collect();
+    fn new(sets: usize) -> Table {
+        let sets = (0..sets).map(|_| Set::default()).collect();
         Table { sets, crowded: AtomicU64::new(0) }
     }
 
@@ -284,6 +348,8 @@ fn ahead(time: u64, now: u64) -> u64 {
 const WAYS: usize = 8;
 const TIME_BITS: u32 = 48;
 const TIME: u64 = (1 << TIME_BITS) - 1;
+/// Odd, so that no two parts have the same tag of a key; small, so that a key has the same set there.
+const PART_TAGS: u64 = 0x9e37;
 /// A word is all that is shared: nothing else has to be seen in some order.
 const ORDER: Ordering = Ordering::Relaxed;
 /// Ticks that a time may be ahead.
@@ -298,6 +364,15 @@ mod tests {
     use proptest::prelude::*;
 
     const ALL: Part = (0, 1);
+    const DAY: u64 = 86_400 * TICKS_PER_S;
+
+    fn keys(keys: usize) -> Shape {
+        Shape { keys, parts: 1, interval: TICKS_PER_S, refill: DAY }
+    }
+
+    fn shape(keys: usize, limit: Limit) -> Shape {
+        Shape { keys, parts: 1, interval: limit.interval, refill: DAY }
+    }
 
     fn limit(per_s: u64, burst: u64) -> Limit {
         Limit { interval: TICKS_PER_S / per_s, burst }
@@ -305,7 +380,7 @@ mod tests {
 
     #[test]
     fn a_burst_passes_then_the_rate() {
-        let buckets = Buckets::new(64);
+        let buckets = Buckets::new(keys(64));
         let (limit, now) = (limit(10, 3), 1_000);
         let charge = |now| buckets.charge(7, ALL, now, limit);
         for left in [2, 1, 0] {
@@ -326,38 +401,83 @@ mod tests {
     #[test]
     fn a_reload_refills_nothing() {
         let now = 5_000;
-        let mut buckets = Buckets::new(64);
         let old = limit(10, 100);
+        let mut buckets = Buckets::new(shape(64, old));
         assert!((0..100).all(|_| buckets.charge(7, ALL, now, old).allowed));
         assert!(!buckets.charge(7, ALL, now, old).allowed);
-        for (keys, new) in [(64, limit(1_000, 5)), (4_096, limit(1_000, 5)), (8, limit(1, 1))] {
-            buckets = buckets.resized(keys);
-            assert!(!buckets.charge(7, ALL, now, new).allowed, "{keys}");
-            assert!(buckets.charge(keys as u64, ALL, now, new).allowed, "another key");
+        for (size, new) in [(64, limit(1_000, 5)), (4_096, limit(1_000, 5)), (8, limit(1, 1))] {
+            buckets = buckets.renewed(shape(size, new));
+            assert!(!buckets.charge(7, ALL, now, new).allowed, "{size}");
+            assert!(buckets.charge(size as u64, ALL, now, new).allowed, "another key");
             // At the new rate, not after the ten seconds that the old one would have taken.
-            assert!(buckets.charge(7, ALL, now + new.interval, new).allowed, "{keys}");
-            assert!(!buckets.charge(7, ALL, now + new.interval, new).allowed, "{keys}");
+            assert!(buckets.charge(7, ALL, now + new.interval, new).allowed, "{size}");
+            assert!(!buckets.charge(7, ALL, now + new.interval, new).allowed, "{size}");
         }
-        let larger = buckets.resized(64);
         let more = limit(10, 200);
+        let larger = buckets.renewed(shape(64, more));
         let passed = (0..300).filter(|_| larger.charge(7, ALL, now + 1, more).allowed).count();
         assert!(passed <= 200, "{passed}");
     }
 
+    /// What is spent comes back at the new rate, be it higher or lower.
     #[test]
-    fn tables_of_other_sizes_are_forgotten_in_time() {
-        let mut buckets = Buckets::new(8);
-        for keys in [16, 8, 16, 8, 16, 8, 16] {
-            buckets = buckets.resized(keys);
+    fn a_changed_rate_is_the_pace_from_now_on() {
+        let day = |count: u64, seconds: u64, burst| Limit {
+            interval: seconds * TICKS_PER_S / count,
+            burst,
+        };
+        for (old, new) in [(day(10, 1, 100), day(1, 60, 100)), (day(6, 60, 100), day(100, 1, 100))]
+        {
+            let first = Buckets::new(shape(64, old));
+            assert!((0..90).all(|_| first.charge(7, ALL, 1, old).allowed));
+            let changed = first.renewed_at(shape(64, new), 1);
+            let passed =
+                |now| (0..200).filter(|_| changed.charge(7, ALL, now, new).allowed).count();
+            assert_eq!(passed(1), 10, "{old:?} to {new:?}");
+            assert_eq!(passed(1 + 5 * new.interval), 5, "{old:?} to {new:?}");
+        }
+    }
+
+    #[test]
+    fn tables_of_other_sizes_are_few_and_forgotten_once_they_are_full() {
+        let mut buckets = Buckets::new(keys(8));
+        for size in [16, 8, 16, 8, 16, 8, 16] {
+            buckets = buckets.renewed_at(keys(size), 0);
         }
         assert_eq!(buckets.before.len(), RATE_TABLES_KEPT_MAX);
-        assert!(buckets.before.iter().all(|(_, until)| *until > AHEAD_MAX));
+        let until = DAY + RATE_RENEW_S * TICKS_PER_S;
+        assert_eq!(buckets.before_until, until);
+        assert_eq!(buckets.renewed_at(keys(16), until - 1).before.len(), RATE_TABLES_KEPT_MAX);
+        let later = buckets.renewed_at(keys(16), until);
+        assert_eq!((later.before.len(), later.before_until), (0, 0));
+    }
+
+    /// A table before is looked into for as long as its own limit takes to fill it, and no longer,
+    /// whether a reload comes or not.
+    #[test]
+    fn an_old_table_counts_as_long_as_its_limit_fills() {
+        let (old, new) = (limit(1, 100), limit(1, 200));
+        let short = |keys| Shape { refill: 100 * TICKS_PER_S, ..shape(keys, old) };
+        let first = Buckets::new(short(64));
+        assert!((0..100).all(|_| first.charge(7, ALL, 1, old).allowed));
+        let grown = first.renewed_at(short(64), 1).renewed_at(short(4_096), 1);
+        let half = 50 * TICKS_PER_S;
+        let passed = (0..200).filter(|_| grown.charge(7, ALL, half, new).allowed).count();
+        assert_eq!(passed, 149, "what is still spent of a hundred is carried over");
+        let until = 1 + (100 + RATE_RENEW_S) * TICKS_PER_S;
+        assert_eq!(grown.before_until, until);
+        // What comes into the old table late is found up to then.
+        let late = |key, now| {
+            assert!(grown.before[0].table.charge(key, ALL, now, old).allowed);
+            grown.charge(key, ALL, now, new).remaining
+        };
+        assert_eq!((late(9, until - 1), late(10, until)), (198, 199));
     }
 
     /// More keys than ways: some share, which is counted, and nobody gets more than a burst.
     #[test]
     fn a_full_set_is_shared() {
-        let buckets = Buckets::new(8);
+        let buckets = Buckets::new(keys(8));
         let limit = limit(1, 2);
         let mut allowed = 0;
         for key in 0..9u64 {
@@ -373,15 +493,29 @@ mod tests {
     /// Each worker of `scope = "core"` has a part that no other touches.
     #[test]
     fn parts_share_nothing() {
-        let buckets = Buckets::new(64);
+        let buckets = Buckets::new(keys(64));
         let limit = limit(1, 1);
         assert!((0..4).all(|part| buckets.charge(7, (part, 4), 100, limit).allowed));
         assert!((0..4).all(|part| !buckets.charge(7, (part, 4), 100, limit).allowed));
     }
 
+    /// Also where there are more workers than sets: each has the whole of its part of the limit.
+    #[test]
+    fn more_parts_than_sets_share_nothing() {
+        let limit = limit(1, 2);
+        for (size, parts, made_for) in [(8, 64, 64), (512, 1_024, 1_024), (8, 8, 1)] {
+            let buckets = Buckets::new(Shape { parts: made_for, ..keys(size) });
+            let passed = |part| {
+                (0..5).filter(|_| buckets.charge(7, (part, parts), 100, limit).allowed).count()
+            };
+            assert!((0..parts).all(|part| passed(part) == 2), "{size} keys, {parts} parts");
+            assert_eq!(buckets.crowded(), 0);
+        }
+    }
+
     #[test]
     fn the_end_of_the_48_bits_is_like_any_other_time() {
-        let buckets = Buckets::new(8);
+        let buckets = Buckets::new(keys(8));
         let limit = limit(1, 5);
         for (key, now) in [(1, TIME - 10), (2, TIME - 10 + (TIME + 1))] {
             let charge = |now| buckets.charge(key, ALL, now, limit).allowed;
@@ -395,7 +529,7 @@ mod tests {
     /// Four threads at a frozen clock: exactly the burst of each key passes.
     #[test]
     fn threads_admit_exactly() {
-        let buckets = Buckets::new(1_024);
+        let buckets = Buckets::new(keys(1_024));
         let limit = limit(1, 5_000);
         let keys: Vec<u64> = (0..3).map(|key| buckets.hash(1, &[key])).collect();
         let allowed: Vec<AtomicU64> = keys.iter().map(|_| AtomicU64::new(0)).collect();
@@ -423,7 +557,7 @@ mod tests {
             per_s in prop_oneof![1u64..50, 1_000u64..1_000_000],
             pauses in proptest::collection::vec(0u64..3_000, 1..200),
         ) {
-            let buckets = Buckets::new(8);
+            let buckets = Buckets::new(keys(8));
             let limit = limit(per_s, burst);
             let (mut now, mut passed) = (12_345, Vec::new());
             for pause in pauses {
@@ -451,13 +585,13 @@ mod tests {
 
     impl Buckets {
         fn copied(&self) -> Buckets {
-            let table = Table::new(self.table.sets.len() * WAYS);
+            let table = Table::new(self.table.sets.len());
             for (to, from) in table.sets.iter().zip(&self.table.sets) {
                 for (to, from) in to.0.iter().zip(&from.0) {
                     to.store(from.load(ORDER), ORDER);
                 }
             }
-            Buckets { table: Arc::new(table), before: Vec::new(), base: self.base }
+            Buckets { table: Arc::new(table), before: Vec::new(), ..*self }
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::config::read::{list, string};
 use crate::config::tree::{Node, Spanned, Value};
 use crate::context::source::is_token;
 use crate::context::template::{Availability, Template};
+use crate::http::RequestHead;
 use crate::limits::HEADER_EDITS_MAX;
 
 /// Edits of fields.
@@ -24,7 +25,8 @@ pub const KIND: Kind = Kind {
             once its upstream is chosen. Fields are set and added in the order in which they are \
             written, and removed after that, so that a field can be copied and then removed. A field \
             whose value comes out empty, as that of a field or a path parameter that a request has not, \
-            is not sent: set so, it is removed. Fields that the gateway \
+            or one with nothing but white space, is not sent: set so, it is removed. Heads alone are \
+            edited: trailers and interim answers such as 103 pass as they came. Fields that the gateway \
             answers for, such as Host, Content-Length, Connection and X-Forwarded-For, cannot be \
             edited; the error says what to use instead.",
     example: "[filter.canary]\nkind = \"headers\"\n\
@@ -45,7 +47,8 @@ pub const KIND: Kind = Kind {
 };
 
 const SET: &str = "names and values; each takes the place of all fields with its name";
-const ADD: &str = "names and values; each is one more field";
+const ADD: &str = "names and values; each is one more field, but for a request's Cookie, of which there is \
+     one: the cookies are joined";
 const REMOVE: &str = "names; all fields with one of them are left out";
 
 const fn key(
@@ -108,18 +111,23 @@ impl Filter for Headers {
         let mut text = std::mem::take(&mut call.context.scratch);
         for (line, replaces) in edits.lines() {
             text.clear();
-            let value = match &line.value {
-                Text::Plain(value) => value,
-                Text::Template(template) => {
-                    template.expand(&call.scope(), &mut text);
-                    text.as_slice()
-                }
-            };
+            let joins = !replaces && line.name.eq_ignore_ascii_case(COOKIE);
+            if joins {
+                cookies(&call.context.request, &mut text);
+            }
+            let start = text.len();
+            match &line.value {
+                Text::Plain(value) => text.extend_from_slice(value),
+                Text::Template(template) => template.expand(&call.scope(), &mut text),
+            }
+            if joins && text[start..].trim_ascii().is_empty() {
+                continue;
+            }
             let head = &mut call.context.request;
-            if replaces {
+            if replaces || joins {
                 head.remove(&line.name);
             }
-            let write = |bytes: &mut Vec<u8>| bytes.extend_from_slice(value);
+            let write = |bytes: &mut Vec<u8>| bytes.extend_from_slice(&text);
             head.added.push_unless_empty(line.name.as_bytes(), write);
         }
         text.clear();
@@ -218,6 +226,15 @@ fn decode(f: &mut Fields<'_, '_>, _build: &mut Build<'_>) -> Option<Arc<dyn Filt
     }
     let late = request.needs() > Availability::Request;
     Some(Arc::new(Headers { request, response, late }))
+}
+
+/// The cookies of a request, each line with what parts it from the next: one more joins them, since
+/// a request has one Cookie line (RFC 6265 section 5.4).
+fn cookies(request: &RequestHead, out: &mut Vec<u8>) {
+    for line in request.values_named(COOKIE).filter(|line| !line.is_empty()) {
+        out.extend_from_slice(line);
+        out.extend_from_slice(b"; ");
+    }
 }
 
 /// Names and values of `set` or `add`.
@@ -332,6 +349,7 @@ const OWNED: &[(&str, Option<Side>, &str)] = &[
         "leave it out: the upstream's is kept, and one is added where it is missing",
     ),
 ];
+const COOKIE: &str = "cookie";
 const FRAMING: &str = "leave it out: it follows from the body";
 const HOP: &str = "leave it out: it is about one connection, and each side has its own";
 const TRUST: &str =
@@ -349,9 +367,9 @@ mod tests {
     const HEAD: &[u8] = b"GET /a HTTP/1.1\r\nHost: a.test\r\nX-Old: 1\r\nx-OLD: 2\r\n\
         Authorization: secret\r\n\r\n";
 
-    fn request(text: &str) -> (String, Option<Phase>) {
+    fn edited(text: &str, head: &[u8]) -> (RequestContext, Option<Phase>) {
         let filter = decoded("headers", text);
-        let (mut context, _) = RequestContext::of_head(HEAD).expect("valid");
+        let (mut context, _) = RequestContext::of_head(head).expect("valid");
         let mut call = Call {
             context: &mut context,
             route: Matched { route: "r1", ..Matched::default() },
@@ -362,11 +380,16 @@ mod tests {
             decision: None,
         };
         assert!(matches!(filter.on_request(&mut call), Verdict::Continue));
+        (context, filter.phase())
+    }
+
+    fn request(text: &str) -> (String, Option<Phase>) {
+        let (context, phase) = edited(text, HEAD);
         let names = context.request.fields.iter().map(|f| context.request.text(f.name));
         let mut out: Vec<String> =
             names.map(|name| String::from_utf8_lossy(name).into_owned()).collect();
         out.push(String::from_utf8_lossy(context.request.added.bytes()).replace("\r\n", ";"));
-        (out.join(" "), filter.phase())
+        (out.join(" "), phase)
     }
 
     #[test]
@@ -375,6 +398,7 @@ mod tests {
             ("set = { x-env = \"canary\" }", "Host X-Old x-OLD Authorization x-env: canary;"),
             ("set = { X-Old = \"3\" }", "Host Authorization X-Old: 3;"),
             ("add = { x-old = \"3\" }", "Host X-Old x-OLD Authorization x-old: 3;"),
+            ("set = { x-old = \" ${request.header.x-none}\\t\" }", "Host Authorization "),
             ("remove = [\"x-old\", \"x-no\"]", "Host Authorization "),
             (
                 "set = { x-new = \"${request.header.x-old}\" }\nremove = [\"x-old\"]",
@@ -390,6 +414,24 @@ mod tests {
         }
         let late = request("set = { x-up = \"${upstream.name}@${listener.name}\" }\nremove=[\"x-old\"]");
         assert_eq!(late, ("Host Authorization x-up: orders@main;".into(), Some(Phase::Upstream)));
+    }
+
+    /// RFC 6265 section 5.4.
+    #[test]
+    fn cookies_are_joined_to_one_line() {
+        for (sent, text, wanted) in [
+            ("", "add = { Cookie = \"b=2\" }", "Cookie: b=2;"),
+            ("Cookie: a=1\r\n", "add = { cookie = \"b=2\" }", "cookie: a=1; b=2;"),
+            ("Cookie: a=1\r\ncookie:\r\nCookie: c=3\r\n", "add = { cookie = \"b=2\" }", "cookie: a=1; c=3; b=2;"),
+            ("Cookie: a=1\r\n", "set = { cookie = \"x=1\" }\nadd = { cookie = \"b=2\" }", "cookie: x=1; b=2;"),
+            ("Cookie: a=1\r\n", "add = { cookie = \"${request.header.x-none}\" }", ""),
+        ] {
+            let head = format!("GET / HTTP/1.1\r\nHost: a\r\n{sent}\r\n");
+            let request = edited(text, head.as_bytes()).0.request;
+            assert_eq!(String::from_utf8_lossy(request.added.bytes()).replace("\r\n", ";"), wanted);
+            let one = usize::from(!(sent.is_empty() && wanted.is_empty()));
+            assert_eq!(request.values_named("cookie").count(), one, "{sent}{text}");
+        }
     }
 
     #[test]

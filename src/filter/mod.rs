@@ -99,6 +99,8 @@ pub struct Build<'a> {
     pub id: FilterId,
     /// Its name in messages, metrics and `RateLimit` fields.
     pub name: &'a str,
+    /// How many workers will run, as far as the compiler can tell.
+    pub workers: usize,
     /// What outlives reloads, by identity.
     pub kept: &'a mut Kept,
     /// What is hardly meant that way.

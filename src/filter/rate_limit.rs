@@ -4,7 +4,7 @@ use std::io::Write;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::gcra::{AHEAD_MAX, Buckets, Charge, Limit, Part, TICKS_PER_S};
+use super::gcra::{AHEAD_MAX, Buckets, Charge, Limit, Part, Shape, TICKS_PER_S};
 use super::{AnswerCall, Build, Call, Filter, Hooks, Key, Kind, Phase, Reply, Verdict};
 use crate::config::Diagnostic;
 use crate::config::decode::{Decoder, Fields};
@@ -65,7 +65,8 @@ pub const KIND: Kind = Kind {
             "keys_max",
             "number",
             "`65536`; `512` for `key = \"route\"`",
-            "keys that are told apart at a time, 8 bytes each; more share buckets",
+            "keys that are told apart at a time, 8 bytes each; more share buckets. With \
+             `scope = \"core\"` those of all workers together, and 8 for each worker at least",
         ),
     ],
     decode,
@@ -181,10 +182,7 @@ impl RateLimit {
         if !self.per_core {
             return ((0, 1), self.limit);
         }
-        let workers = worker.1 as u64;
-        let interval = (self.limit.interval * workers).min(AHEAD_MAX);
-        let burst = self.limit.burst.div_ceil(workers).min(AHEAD_MAX / interval);
-        (worker, Limit { interval, burst })
+        (worker, part_of(self.limit, worker.1))
     }
 
     /// Notes the RateLimit field for the answer.
@@ -196,6 +194,13 @@ impl RateLimit {
             let _ = write!(out, "{name};r={left};t={reset}");
         });
     }
+}
+
+/// The limit of each of so many workers.
+fn part_of(limit: Limit, workers: usize) -> Limit {
+    let workers = workers as u64;
+    let interval = (limit.interval * workers).min(AHEAD_MAX);
+    Limit { interval, burst: limit.burst.div_ceil(workers).min(AHEAD_MAX / interval) }
 }
 
 /// Whole seconds, rounded up.
@@ -230,8 +235,13 @@ fn decode(f: &mut Fields<'_, '_>, build: &mut Build<'_>) -> Option<Arc<dyn Filte
     let limit = limit(&rate, burst.as_ref(), f, build)?;
     let of_routes = key.value == Source::Route;
     let keys = keys_max.unwrap_or(if of_routes { RATE_KEYS_OF_ROUTES } else { RATE_KEYS_DEFAULT });
+    let per_core = scope.unwrap_or(false);
+    let parts = if per_core { build.workers } else { 1 };
+    let part = part_of(limit, parts);
+    let shape =
+        Shape { keys, parts, interval: part.interval, refill: part.interval * part.burst };
     let buckets = build.kept.renew(build.id, |kept: Option<Arc<Buckets>>| {
-        Arc::new(kept.map_or_else(|| Buckets::new(keys), |kept| kept.resized(keys)))
+        Arc::new(kept.map_or_else(|| Buckets::new(shape), |kept| kept.renewed(shape)))
     });
     let quoted = quoted(build.name);
     let Rate { count, seconds } = rate.value;
@@ -239,7 +249,7 @@ fn decode(f: &mut Fields<'_, '_>, build: &mut Build<'_>) -> Option<Arc<dyn Filte
         key: key.value,
         limit,
         missing: missing.map(|missing| missing.value).unwrap_or_default(),
-        per_core: scope.unwrap_or(false),
+        per_core,
         headers: headers.unwrap_or(true),
         buckets,
         attribute: format!("ratelimit.{}", build.name).into(),
@@ -353,7 +363,7 @@ mod tests {
     use super::*;
     use crate::base::random::Random;
     use crate::context::{Matched, RequestContext};
-    use crate::filter::testing::{decode, decoded, refused};
+    use crate::filter::testing::{WORKERS, decode, decoded, refused};
     use crate::filter::{Decision, Kept};
     use crate::http::ResponseHead;
 
@@ -464,6 +474,14 @@ mod tests {
             (0..9).map(|_| ask(&*filter, "", "192.0.2.1", (worker, 2))).filter(|a| !refused(a)).count()
         };
         assert_eq!((passed(0), passed(1)), (2, 2));
+        // More workers than the table would have sets.
+        let small = format!("{text}\nkeys_max = 8").replace("burst = 4", "burst = 16");
+        let filter = decoded("rate_limit", &small);
+        let passed = |worker| {
+            let answers = (0..9).map(|_| ask(&*filter, "", "192.0.2.1", (worker, WORKERS)));
+            answers.filter(|answer| !answer.starts_with("Retry-After")).count()
+        };
+        assert!((0..WORKERS).all(|worker| passed(worker) == 16 / WORKERS));
         assert_eq!(seconds(3 * TICKS_PER_S + 1), 4);
     }
 

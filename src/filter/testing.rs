@@ -7,6 +7,9 @@ use crate::config::decode::{Decoder, Fields};
 use crate::config::tree::Node;
 use crate::config::{Diagnostics, Source};
 
+/// Workers that filters are made for.
+pub const WORKERS: usize = 16;
+
 /// A filter, or everything that is said of its text; and its warnings.
 pub fn decode(
     kind: &str,
@@ -21,7 +24,8 @@ pub fn decode(
     };
     let mut f = Fields::of("filter", &node, &mut decoder).expect("a table");
     let mut warnings = Diagnostics::default();
-    let mut build = Build { id: FilterId(7), name: "it", kept, warnings: &mut warnings };
+    let id = FilterId(7);
+    let mut build = Build { id, name: "it", workers: WORKERS, kept, warnings: &mut warnings };
     let filter = (kind.decode)(&mut f, &mut build);
     f.finish();
     match filter.filter(|_| decoder.found.is_empty()) {

@@ -44,8 +44,8 @@ impl Added {
         self.iter().filter(same).map(|(_, value)| value)
     }
 
-    /// Adds a line whose value `write` appends. Bytes that no value may have (RFC 9110 section 5.5)
-    /// are left out.
+    /// Adds a line whose value `write` appends. Bytes that no value may have and white space round it
+    /// (RFC 9110 section 5.5) are left out.
     pub fn push_with(&mut self, name: &[u8], write: impl FnOnce(&mut Vec<u8>)) {
         let in_name = |byte: &u8| byte.is_ascii_graphic() && *byte != b':';
         debug_assert!(!name.is_empty() && name.iter().all(in_name), "checked when configured");
@@ -59,6 +59,11 @@ impl Added {
             let kept = self.bytes.split_off(start);
             self.bytes.extend(kept.into_iter().filter(|byte| !is_forbidden(*byte)));
         }
+        let blank = |byte: &&u8| matches!(byte, b' ' | b'\t');
+        let behind = self.bytes[start..].iter().rev().take_while(blank).count();
+        self.bytes.truncate(self.bytes.len() - behind);
+        let before = self.bytes[start..].iter().take_while(blank).count();
+        self.bytes.drain(start..start + before);
         let value = Span::new(start, self.bytes.len());
         self.bytes.extend_from_slice(b"\r\n");
         self.lines.push(Line { name, value });
@@ -135,7 +140,11 @@ mod tests {
         assert_eq!((added.bytes(), added.len()), (b"x-two: aEvil: yes\r\n".as_slice(), 1));
         added.push(b"x-three", b"3");
         added.push_unless_empty(b"x-four", |bytes| bytes.extend_from_slice(b"\r\n"));
+        added.push_unless_empty(b"x-four", |bytes| bytes.extend_from_slice(b" \0\t "));
         assert!(added.remove(b"x-two"));
         assert_eq!(added.iter().collect::<Vec<_>>(), [(&b"x-three"[..], &b"3"[..])]);
+        added.push(b"x-five", b"\t a b \x01 ");
+        assert_eq!(added.bytes(), b"x-three: 3\r\nx-five: a b\r\n");
+        assert_eq!(added.values(b"x-five").collect::<Vec<_>>(), [b"a b"]);
     }
 }

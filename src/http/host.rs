@@ -26,13 +26,17 @@ pub struct HostText {
 }
 
 impl HostText {
-    /// The host of a valid `host [ ":" port ]`; none where it is longer than a name can be.
+    /// The host of a valid `host [ ":" port ]`; none where it is longer than a name can be or has an
+    /// empty label (RFC 1034 section 3.1), so that no wildcard takes it.
     pub fn of(authority: &[u8]) -> Option<HostText> {
         let name = host_name(authority);
         let mut text = HostText { bytes: [0; HOST_BYTES_MAX], length: 0 };
         if let Some(address) = ipv6(name) {
             fmt::write(&mut text, format_args!("[{address}]")).ok()?;
             return Some(text);
+        }
+        if !name.is_empty() && has_empty_label(name) {
+            return None;
         }
         let room = text.bytes.get_mut(..name.len())?;
         room.copy_from_slice(name);
@@ -45,6 +49,11 @@ impl HostText {
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
     }
+}
+
+/// Whether nothing stands before, behind or between dots.
+pub fn has_empty_label(name: &[u8]) -> bool {
+    name.split(|byte| *byte == b'.').any(<[u8]>::is_empty)
 }
 
 fn ipv6(name: &[u8]) -> Option<Ipv6Addr> {
@@ -75,11 +84,13 @@ mod tests {
             ("[2001:DB8:0:0::1]:80", "[2001:db8::1]"),
             ("[::1]", "[::1]"),
             ("[v1.A:b]:1", "[v1.a:b]"),
-            (".", "."),
             ("", ""),
         ] {
             let text = HostText::of(written.as_bytes()).expect("short");
             assert_eq!(text.bytes(), host.as_bytes(), "{written}");
+        }
+        for written in [".", "..", "a..example.com", ".example.com", "a.example.com..", "a..b:80"] {
+            assert!(HostText::of(written.as_bytes()).is_none(), "{written}");
         }
         let long = vec![b'a'; HOST_BYTES_MAX];
         assert!(HostText::of(&long).is_some());

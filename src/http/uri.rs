@@ -41,7 +41,7 @@ pub struct PathFacts {
     pub encoded_slash: bool,
     /// `\` or `%5C`
     pub backslash: bool,
-    /// A segment that begins with `..;`
+    /// A segment that begins with `..;` or `..%3B`
     pub dot_dot_semicolon: bool,
     /// `%00`
     pub nul: bool,
@@ -95,7 +95,7 @@ pub fn hides_dot_segments(sent: &[u8], normal: &[u8]) -> bool {
         rest = after;
     }
     let parametrised = |path: &[u8]| {
-        path.split(|byte| *byte == b'/').filter(|segment| segment.starts_with(b"..;")).count()
+        path.split(|byte| *byte == b'/').filter(|segment| is_parametrised(segment)).count()
     };
     decoded.split(|byte| *byte == b'/').any(|segment| segment == b".." || segment == b".")
         || parametrised(normal) > parametrised(sent)
@@ -297,14 +297,20 @@ fn end_segment(out: &mut Vec<u8>, start: usize, slash: bool, facts: &mut PathFac
             out.truncate(parent.min(start));
         }
         segment => {
-            // `%3B` is not decoded, but some servers cut parameters off after decoding.
-            facts.dot_dot_semicolon |= segment.starts_with(b"..;") || segment.starts_with(b"..%3B");
+            facts.dot_dot_semicolon |= is_parametrised(segment);
             if slash {
                 out.push(b'/');
             }
         }
     }
     out.len()
+}
+
+/// Whether a segment is `..` with parameters. `%3B` is not decoded, but some servers cut parameters
+/// off after decoding; escapes keep the case of their digits.
+fn is_parametrised(segment: &[u8]) -> bool {
+    let behind = segment.strip_prefix(b"..").unwrap_or_default();
+    behind.starts_with(b";") || behind.starts_with(b"%3B") || behind.starts_with(b"%3b")
 }
 
 /// Whether there is nothing to decode, merge or remove, and nothing that a policy looks at. One
@@ -350,9 +356,15 @@ mod tests {
             let normal = if facts.changed { out.as_slice() } else { sent.as_bytes() };
             hides_dot_segments(sent.as_bytes(), normal)
         };
-        for path in
-            ["/..%2fx", "/%2e%2e%2fx", "/a%2F..", "/a%5c%2e%2e%5cb", "/a%2f.%2Fb", "/%2e%2e;/a"]
-        {
+        for path in [
+            "/..%2fx",
+            "/%2e%2e%2fx",
+            "/a%2F..",
+            "/a%5c%2e%2e%5cb",
+            "/a%2f.%2Fb",
+            "/%2e%2e;/a",
+            "/%2E.%3b/a",
+        ] {
             assert!(hidden(path), "{path}");
         }
         for path in ["/a%2fb", "/..;/a", "/a..%2fb", "/a%2f...", "/a%252e%252e%252f", "/x/../b%2fc"]
@@ -514,6 +526,10 @@ mod tests {
             ("/x/..;/a", PathFacts { dot_dot_semicolon: true, ..none }),
             ("/x/..;a=b", PathFacts { dot_dot_semicolon: true, ..none }),
             ("/x/..%3B/a", PathFacts { dot_dot_semicolon: true, ..none }),
+            ("/x/..%3b/a", PathFacts { dot_dot_semicolon: true, ..none }),
+            ("/x/%2e.%3ba", PathFacts { changed: true, dot_dot_semicolon: true, ..none }),
+            ("/x/..%2f", PathFacts { encoded_slash: true, ..none }),
+            ("/x/%5c", PathFacts { backslash: true, ..none }),
             ("/a%00", PathFacts { nul: true, ..none }),
             ("/a;..;", none),
             // Found by fuzzing: what a dot segment removes was sent all the same.

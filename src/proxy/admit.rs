@@ -31,11 +31,11 @@ pub(super) fn admit(exchange: &mut Exchange, place: &Place<'_>) -> Result<(), Er
     context.check_host()?;
     let snapshot = place.core.snapshot();
     let route = snapshot.routes.find(context).ok_or(ErrorKind::RouteMissing)?;
-    let index = route.index;
     exchange.matched.terms = Terms::of(route);
+    // Before anything of the route is refused: its counts and log lines name it.
+    exchange.matched.held.pin(snapshot.clone(), route.index);
     route.path_policy.admit(&path)?;
-    route.edit_target(context);
-    exchange.matched.held.pin(snapshot, index);
+    route.edit_target(context)?;
     take_in_hand(exchange)
 }
 

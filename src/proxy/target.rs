@@ -22,7 +22,9 @@ pub(super) fn choose(exchange: &mut Exchange, place: &Place<'_>) -> Result<(), E
     match &route.action {
         Action::Forward(targets) => {
             matched.target = targets.choose_index(place.core.random.next());
-            let upstream = place.core.upstream(targets.all()[matched.target].upstream);
+            let id = targets.all()[matched.target].upstream;
+            // A reload may have removed it while a filter waited.
+            let upstream = place.core.upstream(id).or_else(|| plans.upstream(id).cloned());
             let upstream = upstream.ok_or(ErrorKind::NoEndpoint)?;
             matched.settings = Some(upstream.settings());
             matched.upstream = Some(upstream);

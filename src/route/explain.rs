@@ -17,6 +17,8 @@ pub struct Explanation {
     pub more: usize,
     /// The place of the route in the configuration, if one was found.
     pub found: Option<usize>,
+    /// Where one was found: others that take this host and path, but come behind it.
+    pub later: Vec<usize>,
     /// Where none was found: the routes that were nearest.
     pub near: Vec<NearMiss>,
 }
@@ -64,10 +66,24 @@ impl RouteTable {
             None
         });
         explanation.found = found.map(|number| number as usize);
-        if found.is_none() {
-            explanation.near = self.near_misses(context);
+        match explanation.found {
+            Some(index) => explanation.later = self.later(context, index, &explanation.steps),
+            None => explanation.near = self.near_misses(context),
         }
         explanation
+    }
+
+    /// Routes that the look-up did not come to.
+    fn later(&self, context: &RequestContext, found: usize, steps: &[Step]) -> Vec<usize> {
+        let asked = |index: usize| steps.iter().any(|step| step.route == index);
+        let takes = |route: &RoutePlan| {
+            takes_host(route.hosts(), context) && route.matcher.takes(context.path())
+        };
+        let others = self.routes.iter().enumerate().filter(|(_, route)| takes(route));
+        let unasked = others.map(|(index, _)| index).filter(|index| !asked(*index));
+        // Steps that are left out were asked too; then nothing is said rather than something wrong.
+        let all_known = steps.len() < STEPS_MAX;
+        unasked.filter(|index| all_known && *index != found).take(LATER_SHOWN).collect()
     }
 
     fn near_misses(&self, context: &RequestContext) -> Vec<NearMiss> {
@@ -185,6 +201,8 @@ fn shared_segments(matcher: &Matcher, path: &[u8]) -> u32 {
 
 /// Steps that an explanation names.
 const STEPS_MAX: usize = 100;
+/// Routes behind the one that was found that an explanation names.
+const LATER_SHOWN: usize = 10;
 /// Hosts of a route that an explanation names.
 const HOSTS_SHOWN: usize = 4;
 /// Ranks: routes of other hosts stand behind those of this one; those that share segments behind

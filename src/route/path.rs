@@ -83,6 +83,19 @@ impl Matcher {
         }))
     }
 
+    /// Where it takes everything behind a text and a slash: that text, and whether at least one byte
+    /// has to follow the slash.
+    pub fn covered_beginning(&self) -> Option<(&str, bool)> {
+        match self {
+            Matcher::Exact(_) | Matcher::Regex(_) => None,
+            Matcher::Prefix(prefix) => Some((prefix.strip_suffix('/').unwrap_or(prefix), false)),
+            Matcher::Segments(pattern) => {
+                let (text, _) = pattern.text.split_once("/{*")?;
+                (!text.contains('{')).then_some((text, true))
+            }
+        }
+    }
+
     /// Two matchers with the same key take the same paths: names of parameters and the slash at the
     /// end of a prefix do not count.
     pub fn key(&self) -> (u8, Cow<'_, str>) {

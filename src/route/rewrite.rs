@@ -1,10 +1,11 @@
 //! The path that an upstream sees (R4).
 
 use super::path::{Matcher, is_param_name};
-use super::plan::RoutePlan;
+use super::plan::{PathPolicy, RoutePlan};
 use crate::config::decode::hint;
 use crate::context::{RequestContext, SentPath};
-use crate::http::uri::normalise_path;
+use crate::error::ErrorKind;
+use crate::http::uri::{hides_dot_segments, normalise_path};
 
 /// `rewrite`: what the upstream sees instead of what the route took.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,7 +72,16 @@ impl Rewrite {
     }
 
     /// Puts what becomes of a path that `matcher` took into `out`, which is cleared.
-    fn apply(&self, matcher: &Matcher, path: &[u8], out: &mut Vec<u8>) {
+    ///
+    /// # Errors
+    /// `PathRefused` where parameters make it a path that the guards against clients' paths refuse.
+    fn apply(
+        &self,
+        matcher: &Matcher,
+        policy: &PathPolicy,
+        path: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), ErrorKind> {
         out.clear();
         match self {
             Rewrite::Whole(text) => out.extend_from_slice(text.as_bytes()),
@@ -94,42 +104,54 @@ impl Rewrite {
                         }
                     }
                 }
-                in_normal_form(out);
+                return in_normal_form(path, policy, out);
             }
         }
+        Ok(())
     }
 }
 
 impl RoutePlan {
     /// The path that the upstream sees for a normalised one: without the skipped segments, or
     /// rewritten. It begins with `/`; `out` is used where it has to be put together.
-    pub fn upstream_path<'a>(&'a self, path: &'a [u8], out: &'a mut Vec<u8>) -> &'a [u8] {
+    ///
+    /// # Errors
+    /// `PathRefused` where the request's parameters make it a path that no client may send.
+    pub fn upstream_path<'a>(
+        &'a self,
+        path: &'a [u8],
+        out: &'a mut Vec<u8>,
+    ) -> Result<&'a [u8], ErrorKind> {
         let rewrite = self.extra.as_ref().and_then(|extra| extra.rewrite.as_ref());
         match rewrite {
-            None => self.strip(path),
+            None => Ok(self.strip(path)),
             Some(rewrite) => {
-                rewrite.apply(&self.matcher, path, out);
-                out
+                rewrite.apply(&self.matcher, &self.path_policy, path, out)?;
+                Ok(out)
             }
         }
     }
 
     /// Writes down what the upstream is sent for the request's path.
-    pub fn edit_target(&self, context: &mut RequestContext) {
-        let mut rewritten = std::mem::take(&mut context.target.rewritten);
-        let path = context.path();
+    ///
+    /// # Errors
+    /// As [`RoutePlan::upstream_path`].
+    pub fn edit_target(&self, context: &mut RequestContext) -> Result<(), ErrorKind> {
         let rewrite = self.extra.as_ref().and_then(|extra| extra.rewrite.as_ref());
-        context.target.sent = match rewrite {
-            Some(rewrite) => {
-                rewrite.apply(&self.matcher, path, &mut rewritten);
-                SentPath::Rewritten
-            }
-            None => match self.strip(path) {
+        let Some(rewrite) = rewrite else {
+            let path = context.path();
+            context.target.sent = match self.strip(path) {
                 b"/" if path != b"/" => SentPath::Root,
                 stripped => SentPath::From(path.len() - stripped.len()),
-            },
+            };
+            return Ok(());
         };
+        let mut rewritten = std::mem::take(&mut context.target.rewritten);
+        let applied =
+            rewrite.apply(&self.matcher, &self.path_policy, context.path(), &mut rewritten);
         context.target.rewritten = rewritten;
+        context.target.sent = SentPath::Rewritten;
+        applied
     }
 
     /// The path without its first [`RoutePlan::skip_segments`] segments (R4).
@@ -145,31 +167,32 @@ impl RoutePlan {
     }
 }
 
-/// A group of an expression may be empty, begin with a slash, or cut an escape or a dot segment in
-/// two: what is put together is a path as normal as the one it came from.
-fn in_normal_form(path: &mut Vec<u8>) {
+/// A group of an expression may be empty or begin with a slash: slashes are merged. It may also cut
+/// an escape or a segment in two, so that a dot segment comes out which was not in `matched`: that
+/// is refused, as it is in a client's path, and what the route's policy refuses.
+fn in_normal_form(
+    matched: &[u8],
+    policy: &PathPolicy,
+    path: &mut Vec<u8>,
+) -> Result<(), ErrorKind> {
     let mut normal = Vec::new();
-    let facts = normalise_path(path, &mut normal).or_else(|_| {
-        let mut whole = Vec::with_capacity(path.len() + 2);
-        for (at, byte) in path.iter().enumerate() {
-            whole.push(*byte);
-            let escape = path.get(at + 1..at + 3);
-            if *byte == b'%' && !escape.is_some_and(|two| two.iter().all(u8::is_ascii_hexdigit)) {
-                whole.extend_from_slice(b"25");
-            }
-        }
-        *path = whole;
-        normalise_path(path, &mut normal)
-    });
-    if facts.is_ok_and(|facts| facts.changed) {
+    let facts = normalise_path(path, &mut normal).map_err(|_| ErrorKind::PathRefused)?;
+    policy.admit(&facts)?;
+    // Looked at before dot segments are removed: they would lead out of the text round the groups.
+    if hides_dot_segments(matched, path) {
+        return Err(ErrorKind::PathRefused);
+    }
+    if facts.changed {
         *path = normal;
     }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::context::pattern::Pattern;
+    use crate::http::uri::Allow;
     use crate::route::{Action, Extra, Respond};
 
     fn route(matcher: Matcher) -> RoutePlan {
@@ -177,14 +200,24 @@ mod tests {
         RoutePlan::new(0, "r", matcher, Action::Respond(Box::new(respond)))
     }
 
-    fn rewritten(matcher: Matcher, rewrite: &str, path: &str) -> String {
+    fn rewritten_with(
+        path_policy: PathPolicy,
+        matcher: Matcher,
+        rewrite: &str,
+        path: &str,
+    ) -> Result<String, ErrorKind> {
         let rewrite = Rewrite::parse(rewrite, &matcher).expect("valid");
         let extra = Extra { rewrite: Some(rewrite), ..Extra::default() };
-        let route = RoutePlan { extra: Some(Box::new(extra)), ..route(matcher) };
+        let route = RoutePlan { extra: Some(Box::new(extra)), path_policy, ..route(matcher) };
         assert!(route.matcher.takes(path.as_bytes()), "{path}");
         let mut out = b"what was there".to_vec();
-        let seen = route.upstream_path(path.as_bytes(), &mut out).to_vec();
-        String::from_utf8(seen).expect("ascii")
+        let seen = route.upstream_path(path.as_bytes(), &mut out)?.to_vec();
+        Ok(String::from_utf8(seen).expect("ascii"))
+    }
+
+    fn rewritten(matcher: Matcher, rewrite: &str, path: &str) -> String {
+        let seen = rewritten_with(PathPolicy::default(), matcher, rewrite, path);
+        seen.unwrap_or_else(|kind| panic!("{path}: {kind:?}"))
     }
 
     /// R4: the upstream sees the path without the skipped segments.
@@ -193,7 +226,8 @@ mod tests {
         let strip = |skip_segments, path: &str| {
             let route = RoutePlan { skip_segments, ..route(Matcher::Prefix("/".into())) };
             let mut out = Vec::new();
-            String::from_utf8(route.upstream_path(path.as_bytes(), &mut out).to_vec())
+            let seen = route.upstream_path(path.as_bytes(), &mut out).expect("no parameters");
+            String::from_utf8(seen.to_vec())
         };
         assert_eq!(strip(3, "/api/v1/app/order/detail").as_deref(), Ok("/order/detail"));
         assert_eq!(strip(0, "/a/b").as_deref(), Ok("/a/b"));
@@ -219,18 +253,36 @@ mod tests {
         assert_eq!(rewritten(pattern(), "/x", "/u/7/a/b"), "/x");
     }
 
-    /// Whatever the groups are, the upstream gets a path in normal form.
+    /// Whatever the groups are, the upstream gets a path in normal form or none.
     #[test]
     fn groups_cannot_make_another_kind_of_path() {
         let regex = |text| Matcher::Regex(Pattern::whole(text).expect("valid"));
         for (pattern, rewrite, path, seen) in [
             ("/v(?<n>[0-9]+)(?<rest>/.*)?", "/api/{rest}/x", "/v2/a", "/api/a/x"),
             ("/v(?<n>[0-9]+)(?<rest>/.*)?", "/{n}{rest}", "/v2", "/2"),
-            ("/(?<a>..).*", "/x/{a}/y", "/..;/z", "/y"),
-            ("/(?<a>..).*", "/{a}", "/%2Fz", "/%252"),
+            ("/v(?<rest>.*)", "/{rest}", "/v/..;/a", "/..;/a"),
+            ("/v(?<rest>.*)", "/{rest}", "/v/a%2fb", "/a%2fb"),
+            ("/v(?<rest>.*)", "/x{rest}", "/v..", "/x.."),
         ] {
             assert_eq!(rewritten(regex(pattern), rewrite, path), seen, "{pattern} {rewrite}");
         }
+        for (pattern, rewrite, path) in [
+            ("/v(?<rest>.*)", "/{rest}", "/v..%2fadmin"),
+            ("/v(?<rest>.*)", "/{rest}", "/v..;/manager"),
+            ("/v(?<rest>.*)", "/{rest}", "/v..%3b/manager"),
+            ("/v(?<rest>.*)", "/app/{rest}", "/v../secret"),
+            ("/v(?<rest>.*)", "/app/.{rest}", "/v.%2Fsecret"),
+            ("/(?<a>..).*", "/x/{a}/y", "/..;/z"),
+            ("/(?<a>..).*", "/{a}", "/%2Fz"),
+            ("/(?<a>.*%2)F", "/x/{a}e%2e/y", "/a/%2F"),
+            ("/(?<a>.*)", "/{a}%5Cx", "/a"),
+        ] {
+            let seen = rewritten_with(PathPolicy::default(), regex(pattern), rewrite, path);
+            assert_eq!(seen, Err(ErrorKind::PathRefused), "{pattern} {rewrite} {path}");
+        }
+        let strict = PathPolicy { encoded_slash: Allow::Refuse, ..PathPolicy::default() };
+        let joined = |path| rewritten_with(strict, regex("/(?<a>.*)/(?<b>.*)"), "/{a}%2{b}", path);
+        assert_eq!(joined("/x/fy"), Err(ErrorKind::PathRefused));
     }
 
     #[test]

@@ -49,6 +49,7 @@ pub fn compile_tree(
     ids: &mut Ids,
     version: u64,
 ) -> Result<(Snapshot, Diagnostics), Diagnostics> {
+    ids.begin();
     let before = decoder.found.count();
     let config = Config::decode(tree, decoder);
     let rules: Vec<_> =
@@ -56,12 +57,14 @@ pub fn compile_tree(
     let filters = filters::Named::decode(&config, ids, decoder);
     if !complete {
         decoder.found.retain_placed(before);
-        ids.kept.forget_made();
+        ids.refuse();
         return Err(take(&mut decoder.found));
     }
-    let chains = (config.routes.iter())
-        .map(|route| filters.chain(&route.id.value, &route.filters, ids, decoder))
-        .collect();
+    let chain = |(route, rule): &(&Route<'_>, Option<routes::Rule>)| {
+        let matcher = rule.as_ref().map(|rule| &rule.matcher);
+        filters.chain(&route.id.value, matcher, &route.filters, ids, decoder)
+    };
+    let chains = rules.iter().map(chain).collect();
     let mut found = take(&mut decoder.found);
     check_addresses(&config, &mut found);
     config.listeners.iter().for_each(|listener| check_head(listener, &mut found));
@@ -69,7 +72,7 @@ pub fn compile_tree(
     let whole: Vec<_> = rules.iter().filter_map(|(r, rule)| Some((*r, rule.as_ref()?))).collect();
     rivals::check(&config, &whole, &mut found);
     if !found.is_empty() {
-        ids.kept.forget_made();
+        ids.refuse();
         return Err(found);
     }
     ids.kept.take_over();

@@ -215,6 +215,14 @@ fn add_steps(answer: &mut Value, snapshot: &Snapshot, explanation: &Explanation)
     });
     answer["steps"] = steps.collect();
     answer["more_steps"] = explanation.more.into();
+    let first = explanation.found.and_then(|index| snapshot.routes.get(index));
+    let later = explanation.later.iter().map(|index| {
+        let mut value = named(*index);
+        let first = first.map(|route| format!("never asked: `{}` came first", route.id));
+        value["why"] = first.into();
+        value
+    });
+    answer["later"] = later.collect();
     let near = explanation.near.iter().map(|near| {
         let mut value = named(near.route);
         value["why"] = near.why.clone().into();
@@ -256,11 +264,14 @@ fn add_route(
             });
         }
         Action::Redirect(redirect) => {
-            let scope = Scope::of_request(context, route.matched(context.path()));
-            match redirect.location(&scope, &mut out) {
-                Ok(()) => {
-                    answer["redirect"] =
-                        json!({ "status": redirect.status, "location": text(&out) });
+            let location = by_listener(snapshot, |listener| {
+                let mut scope = Scope::of_request(context, route.matched(context.path()));
+                scope.listener = listener;
+                redirect.location(&scope, &mut out).map(|()| text(&out))
+            });
+            match location {
+                Ok(location) => {
+                    answer["redirect"] = json!({ "status": redirect.status, "location": location });
                 }
                 Err(kind) => answer["refused"] = refusal(kind),
             }
@@ -269,19 +280,51 @@ fn add_route(
             let total: u32 = targets.all().iter().map(|target| target.weight).sum();
             let values = targets.all().iter().map(|one| target(snapshot, route, one, total));
             answer["targets"] = values.collect();
-            let path = text(route.upstream_path(context.path(), &mut out));
-            let query = context.target.query.map(|query| text(context.request.text(query)));
-            answer["upstream_target"] = match query {
-                _ if context.target.asterisk => "*".into(),
-                Some(query) => format!("{path}?{query}").into(),
-                None => path.into(),
+            let path = match route.upstream_path(context.path(), &mut out) {
+                Ok(path) => text(path),
+                Err(kind) => {
+                    answer["refused"] = refusal(kind);
+                    return;
+                }
             };
-            match upstream_host(snapshot, route, targets, context) {
-                Ok(host) => answer["upstream_host"] = text(&host).into(),
+            answer["upstream_target"] = upstream_target(context, path).into();
+            let host = by_listener(snapshot, |listener| {
+                upstream_host(snapshot, route, targets, context, listener).map(|host| text(&host))
+            });
+            match host {
+                Ok(host) => answer["upstream_host"] = host,
                 Err(kind) => answer["refused"] = refusal(kind),
             }
         }
     }
+}
+
+/// The target that the upstream is sent, with this path.
+fn upstream_target(context: &RequestContext, path: String) -> String {
+    match context.target.query.map(|query| text(context.request.text(query))) {
+        _ if context.target.asterisk => "*".into(),
+        Some(query) => format!("{path}?{query}"),
+        None => path,
+    }
+}
+
+/// A text that may depend on the listener by which the request comes: one where all agree, else a
+/// table of listeners, null where the request is refused.
+///
+/// # Errors
+/// Why all refuse the request.
+fn by_listener(
+    snapshot: &Snapshot,
+    mut of: impl FnMut(&str) -> Result<String, ErrorKind>,
+) -> Result<Value, ErrorKind> {
+    let names = snapshot.listeners.iter().map(|listener| &*listener.name);
+    let values: Vec<_> = names.map(|name| (name, of(name))).collect();
+    let Some((_, first)) = values.first() else { return of("").map(Value::from) };
+    if values.iter().all(|(_, value)| value == first) {
+        return first.clone().map(Value::from);
+    }
+    let table = values.into_iter().map(|(name, value)| (name.to_owned(), value.ok().into()));
+    Ok(Value::Object(table.collect()))
 }
 
 /// A filter and whether the request passes it: by the request as it comes, which a filter before it
@@ -334,6 +377,7 @@ fn upstream_host(
     route: &RoutePlan,
     targets: &Targets,
     context: &RequestContext,
+    listener: &str,
 ) -> Result<Vec<u8>, ErrorKind> {
     let first = targets.all().iter().find(|target| target.weight > 0);
     let upstream = first.and_then(|target| upstream_of(snapshot, target));
@@ -341,6 +385,7 @@ fn upstream_host(
         usable(upstream, target).find(|endpoint| endpoint.weight > 0)
     });
     let mut scope = Scope::of_request(context, route.matched(context.path()));
+    scope.listener = listener;
     scope.upstream = upstream.map_or("", |upstream| &upstream.name);
     scope.endpoint = endpoint.map_or("", EndpointPlan::host);
     let mut host = Vec::new();

@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::Ids;
+use super::routes::{add_param, check_params};
 use crate::config::decode::{Decoder, Fields, hint};
+use crate::config::diagnostic::Span;
 use crate::config::read::{choice, string, timeout};
 use crate::config::tree::{Node, Spanned, Value};
 use crate::config::written::Config;
@@ -13,12 +15,16 @@ use crate::config::{Diagnostic, Diagnostics};
 use crate::context::Condition;
 use crate::filter::{Build, Entry, FilterChain, KINDS, Kind, OnError};
 use crate::limits::FILTER_TIMEOUT_MS;
+use crate::route::Matcher;
 
 /// The filters of a file while its routes are compiled.
 pub(super) struct Named<'t> {
     filters: HashMap<&'t str, Member>,
     /// Those that could not be read are not missing.
     all: Vec<&'t Spanned<Box<str>>>,
+    /// How many workers will run, or might: where the file does not say it, a limit on processor
+    /// time can make them fewer.
+    workers: usize,
     /// The chain of a route without filters: one for all of them.
     none: Arc<FilterChain>,
     /// What is hardly meant that way.
@@ -28,6 +34,15 @@ pub(super) struct Named<'t> {
 struct Member {
     entry: Entry,
     used: Cell<bool>,
+    asks: Vec<Asked>,
+}
+
+/// A parameter of the route's path that a filter asks for.
+struct Asked {
+    name: Box<str>,
+    span: Span,
+    /// Whether it has been said of a route that it has no such parameter.
+    said: Cell<bool>,
 }
 
 impl<'t> Named<'t> {
@@ -37,21 +52,28 @@ impl<'t> Named<'t> {
         ids: &mut Ids,
         decoder: &mut Decoder,
     ) -> Named<'t> {
+        let processors = || std::thread::available_parallelism().map_or(1, usize::from);
+        let workers = config.runtime.workers.unwrap_or_else(processors);
         let mut filters = HashMap::new();
         let mut warnings = Diagnostics::default();
         for (name, node) in &config.filters {
-            if let Some(entry) = entry(node, &name.value, ids, decoder, &mut warnings) {
-                filters.insert(&*name.value, Member { entry, used: Cell::new(false) });
+            let before = decoder.params.len();
+            let entry = entry(node, &name.value, workers, ids, decoder, &mut warnings);
+            let asks = asked(decoder, before);
+            if let Some(entry) = entry {
+                filters.insert(&*name.value, Member { entry, used: Cell::new(false), asks });
             }
         }
         let all = config.filters.iter().map(|(name, _)| name).collect();
-        Named { filters, all, none: Arc::default(), warnings: warnings.into() }
+        Named { filters, all, workers, none: Arc::default(), warnings: warnings.into() }
     }
 
-    /// The chain of a route called `id`: names of filters, or tables of its own.
+    /// The chain of a route called `id`: names of filters, or tables of its own. `matcher` is what
+    /// the route takes, where that is known.
     pub(super) fn chain(
         &self,
         id: &str,
+        matcher: Option<&Matcher>,
         written: &[&Node],
         ids: &mut Ids,
         decoder: &mut Decoder,
@@ -66,6 +88,7 @@ impl<'t> Named<'t> {
             match &node.value {
                 Value::String(name) => {
                     entries.extend(self.named(name, node, decoder));
+                    self.check_asked(name, node, id, matcher);
                     if let Some(first) = seen.insert(name, node) {
                         self.warnings.borrow_mut().push(twice(name, first, node));
                     }
@@ -76,7 +99,13 @@ impl<'t> Named<'t> {
                     let count = own.iter().filter(|known| **known == kind).count();
                     let name = own_name(id, kind, count);
                     let warnings = &mut self.warnings.borrow_mut();
-                    entries.extend(entry(node, &name, ids, decoder, warnings));
+                    let before = decoder.params.len();
+                    entries.extend(entry(node, &name, self.workers, ids, decoder, warnings));
+                    let asks = asked(decoder, before);
+                    for (one, matcher) in asks.iter().zip(matcher.iter().cycle()) {
+                        let name = std::iter::once(&*one.name);
+                        check_params(name, &one.span, matcher, &mut decoder.found);
+                    }
                 }
             }
         }
@@ -102,6 +131,28 @@ impl<'t> Named<'t> {
         None
     }
 
+    /// A named filter may serve routes with other parameters: what one of them lacks is a warning.
+    fn check_asked(&self, name: &str, node: &Node, route: &str, matcher: Option<&Matcher>) {
+        let (Some(member), Some(matcher)) = (self.filters.get(name), matcher) else { return };
+        if member.asks.is_empty() {
+            return;
+        }
+        let names = matcher.param_names();
+        for one in member.asks.iter().filter(|one| !names.contains(&&*one.name)) {
+            if one.said.replace(true) {
+                continue;
+            }
+            let param = &one.name;
+            let message = format!("filter `{name}`: `path.{param}` is empty on route `{route}`");
+            self.warnings.borrow_mut().push(
+                Diagnostic::warning(one.span.clone(), message)
+                    .label("asked for here")
+                    .other(node.span.clone(), "the route's path has no such parameter")
+                    .remedy(add_param(param, &names)),
+            );
+        }
+    }
+
     /// What is hardly meant that way, and filters that no route names.
     pub(super) fn warn(&self, warnings: &mut Diagnostics) {
         self.warnings.take().iter().cloned().for_each(|warning| warnings.push(warning));
@@ -116,6 +167,12 @@ impl<'t> Named<'t> {
             }
         }
     }
+}
+
+/// What was asked for since `before`.
+fn asked(decoder: &mut Decoder, before: usize) -> Vec<Asked> {
+    let new = decoder.params.drain(before..);
+    new.map(|(name, span)| Asked { name, span, said: Cell::new(false) }).collect()
 }
 
 fn twice(name: &str, first: &Node, second: &Node) -> Diagnostic {
@@ -148,6 +205,7 @@ fn kind_name(node: &Node) -> Option<&str> {
 fn entry(
     node: &Node,
     name: &str,
+    workers: usize,
     ids: &mut Ids,
     decoder: &mut Decoder,
     warnings: &mut Diagnostics,
@@ -164,7 +222,7 @@ fn entry(
         (Some(OnError::Reject), None)
     };
     let id = ids.filter(name);
-    let mut build = Build { id, name, kept: &mut ids.kept, warnings };
+    let mut build = Build { id, name, workers, kept: &mut ids.kept, warnings };
     let filter = (kind.decode)(&mut f, &mut build);
     f.finish();
     if decoder.found.count() > before {

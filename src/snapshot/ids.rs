@@ -1,9 +1,11 @@
 //! Identities that outlive reloads.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::net::SocketAddr;
 
 use crate::filter::{FilterId, Kept};
+use crate::observe::Names;
 use crate::route::RouteId;
 use crate::upstream::{EndpointAddress, EndpointId, UpstreamId};
 
@@ -12,58 +14,136 @@ use crate::upstream::{EndpointAddress, EndpointId, UpstreamId};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ListenerId(pub u32);
 
-/// Hands out ids: the same thing has the same id in every snapshot, and no id ever means another
-/// thing. Numbers are dense and not used again.
+/// Hands out ids: what stays has the same id in the next snapshot, and no id ever means another
+/// thing. Numbers come from counters and are not used again.
+///
+/// Known are the ids of the snapshot in force and of the one that was compiled last
+/// ([`Ids::keep_only`]), so that names that come and go take no memory.
 #[derive(Debug, Default)]
 pub struct Ids {
-    listeners: HashMap<(Box<str>, SocketAddr), ListenerId>,
-    upstreams: HashMap<Box<str>, UpstreamId>,
-    routes: HashMap<Box<str>, RouteId>,
-    filters: HashMap<Box<str>, FilterId>,
+    listeners: Given<(Box<str>, SocketAddr)>,
+    upstreams: Given<Box<str>>,
+    routes: Given<Box<str>>,
+    filters: Given<Box<str>>,
+    endpoints: Given<(UpstreamId, EndpointAddress)>,
     /// State of filters.
     pub kept: Kept,
-    endpoints: HashMap<(UpstreamId, EndpointAddress), EndpointId>,
 }
 
 impl Ids {
     /// The id of the listener called `name` at `address`.
     pub fn listener(&mut self, name: &str, address: SocketAddr) -> ListenerId {
-        let next = ListenerId(dense(self.listeners.len()));
-        *self.listeners.entry((name.into(), address)).or_insert(next)
+        ListenerId(self.listeners.of((name.into(), address)))
     }
 
     /// The id of the upstream called `name`.
     pub fn upstream(&mut self, name: &str) -> UpstreamId {
-        let next = UpstreamId(dense(self.upstreams.len()));
-        *self.upstreams.entry(name.into()).or_insert(next)
+        UpstreamId(self.upstreams.of(name.into()))
     }
 
     /// The id of the route called `name`.
     pub fn route(&mut self, name: &str) -> RouteId {
-        let next = RouteId(dense(self.routes.len()));
-        *self.routes.entry(name.into()).or_insert(next)
+        RouteId(self.routes.of(name.into()))
     }
 
     /// The id of the filter called `name`.
     pub fn filter(&mut self, name: &str) -> FilterId {
-        let next = FilterId(dense(self.filters.len()));
-        *self.filters.entry(name.into()).or_insert(next)
+        FilterId(self.filters.of(name.into()))
     }
 
     /// The id of the endpoint at `address` of an upstream.
     pub fn endpoint(&mut self, upstream: UpstreamId, address: &EndpointAddress) -> EndpointId {
-        let next = EndpointId(dense(self.endpoints.len()));
-        *self.endpoints.entry((upstream, address.clone())).or_insert(next)
+        EndpointId(self.endpoints.of((upstream, address.clone())))
+    }
+
+    /// Forgets everything that the snapshot in force, which these are the names of, does not use:
+    /// what came in with one that was compiled and then could not take force, and what was in force
+    /// before. Comes before a compilation.
+    pub fn keep_only(&mut self, in_force: &Names) {
+        self.listeners.retain(|id| in_force.listeners.holds(id));
+        self.upstreams.retain(|id| in_force.upstreams.holds(id));
+        self.routes.retain(|id| in_force.routes.holds(id));
+        self.filters.retain(|id| in_force.filters.holds(id));
+        self.endpoints.retain(|id| in_force.endpoints.holds(id));
+    }
+
+    /// How many things have an id, of all kinds.
+    pub fn count(&self) -> usize {
+        let names = self.upstreams.ids.len() + self.routes.ids.len() + self.filters.ids.len();
+        self.listeners.ids.len() + self.endpoints.ids.len() + names
+    }
+
+    /// A compilation begins.
+    pub(super) fn begin(&mut self) {
+        self.listeners.begin();
+        self.upstreams.begin();
+        self.routes.begin();
+        self.filters.begin();
+        self.endpoints.begin();
+        self.kept.forget_made();
+    }
+
+    /// What is being compiled is refused: what came in with it never was.
+    pub(super) fn refuse(&mut self) {
+        self.listeners.refuse();
+        self.upstreams.refuse();
+        self.routes.refuse();
+        self.filters.refuse();
+        self.endpoints.refuse();
+        self.kept.forget_made();
     }
 }
 
-fn dense(length: usize) -> u32 {
-    u32::try_from(length).expect("fewer identities than bytes of configuration read so far")
+/// The ids of one kind of thing.
+#[derive(Debug)]
+struct Given<K> {
+    ids: HashMap<K, u32>,
+    next: u32,
+    /// The first of the compilation that goes on, or was the last.
+    first_new: u32,
+}
+
+impl<K: Eq + Hash> Given<K> {
+    fn of(&mut self, key: K) -> u32 {
+        *self.ids.entry(key).or_insert_with(|| {
+            let id = self.next;
+            self.next = id.checked_add(1).expect("a restart before four billion names");
+            id
+        })
+    }
+
+    fn begin(&mut self) {
+        self.first_new = self.next;
+    }
+
+    fn refuse(&mut self) {
+        let first_new = self.first_new;
+        if self.next > first_new {
+            self.retain(|id| id < first_new);
+        }
+    }
+
+    fn retain(&mut self, keep: impl Fn(u32) -> bool) {
+        self.ids.retain(|_, id| keep(*id));
+        if self.ids.capacity() > 4 * self.ids.len() {
+            self.ids.shrink_to(2 * self.ids.len());
+        }
+    }
+}
+
+impl<K> Default for Given<K> {
+    fn default() -> Given<K> {
+        Given { ids: HashMap::new(), next: 0, first_new: 0 }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::random::Random;
+    use crate::context::{Matched, RequestContext};
+    use crate::filter::{Call, Verdict};
+    use crate::snapshot::{Snapshot, compile};
 
     #[test]
     fn an_identity_keeps_its_id_and_no_other_gets_it() {
@@ -81,5 +161,76 @@ mod tests {
         assert_ne!(ids.listener("public", address(81)), public, "another address");
         assert_ne!(ids.listener("other", address(80)), public, "another name");
         assert_eq!(ids.listener("public", address(80)), public);
+    }
+
+    #[test]
+    fn what_nobody_uses_is_forgotten_and_its_id_is_not_given_again() {
+        let mut ids = Ids::default();
+        let (stays, goes) = (ids.route("stays"), ids.route("goes"));
+        let mut in_force = Names::default();
+        in_force.routes.set(stays.0, "stays".into());
+        ids.keep_only(&in_force);
+        assert_eq!(ids.count(), 1);
+        ids.begin();
+        let refused = ids.route("refused");
+        assert_eq!(ids.route("stays"), stays);
+        ids.refuse();
+        assert_eq!(ids.count(), 1);
+        ids.begin();
+        let again = ids.route("goes");
+        assert!(![stays, goes, refused].contains(&again));
+        assert_eq!(ids.route("stays"), stays);
+    }
+
+    const REST: &str = "[listener.a]\naddress = \"127.0.0.1:0\"\n[upstream.u]\n\
+        endpoints = [{ address = \"127.0.0.1:9\" }]\n";
+
+    /// One limited route; whether it lets another request through is its state.
+    fn limited(filter: &str) -> String {
+        format!(
+            "{REST}[[route]]\nid = \"r\"\nprefix = \"/\"\nupstream = \"u\"\n\
+             filters = [{{ kind = \"rate_limit\", key = \"route\", rate = \"{filter}\" }}]\n"
+        )
+    }
+
+    fn passes(snapshot: &Snapshot) -> bool {
+        let (mut context, _) =
+            RequestContext::of_head(b"GET / HTTP/1.1\r\nHost: a.test\r\n\r\n").expect("valid");
+        let verdict = snapshot.filters[0].filter.on_request(&mut Call {
+            context: &mut context,
+            route: Matched { route: "r", ..Matched::default() },
+            listener: "",
+            upstream: "",
+            random: &Random::new(),
+            worker: (0, 1),
+            decision: None,
+        });
+        matches!(verdict, Verdict::Continue)
+    }
+
+    #[test]
+    fn state_of_a_filter_that_stays_is_kept_over_what_was_refused_between() {
+        let mut ids = Ids::default();
+        let (first, _) = compile(&limited("1/h"), &mut ids, 1).expect("taken");
+        assert!(passes(&first));
+        let other = limited("1/h").replace("\"r\"", "\"q\"");
+        let refused = limited("1/h") + "[[route]]\nid = \"new\"\n";
+        for between in [refused, limited("nonsense"), other.clone()] {
+            ids.keep_only(&first.names);
+            let count = ids.count();
+            match compile(&between, &mut ids, 2) {
+                // What it compiled to cannot take force.
+                Ok((snapshot, _)) => assert!(ids.count() > count && passes(&snapshot)),
+                Err(_) => assert_eq!(ids.count(), count, "nothing came in"),
+            }
+        }
+        ids.keep_only(&first.names);
+        let (second, _) = compile(&limited("2/h"), &mut ids, 2).expect("taken");
+        assert_eq!(first.filters[0].id, second.filters[0].id);
+        assert_eq!(first.plans[0].number, second.plans[0].number);
+        assert!(!passes(&second), "what was spent is spent");
+        drop(first);
+        ids.keep_only(&second.names);
+        assert!(!passes(&compile(&limited("1/h"), &mut ids, 3).expect("taken").0));
     }
 }

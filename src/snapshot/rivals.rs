@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
-use super::routes::Rule;
+use super::routes::{Rule, warn_of_redirect};
 use crate::config::decode::hint;
 use crate::config::diagnostic::Span;
 use crate::config::tree::Spanned;
@@ -125,7 +125,9 @@ fn check_duplicates(rules: &Rules<'_, '_>, found: &mut Diagnostics) {
         let mut said = false;
         for place in places(rule) {
             let key = (place, priority(route), words(rule));
-            let Some(first) = seen.insert(key, index) else { continue };
+            // A host that stands twice on one route is told of where hosts are read.
+            let first = seen.insert(key, index).filter(|first| *first != index);
+            let Some(first) = first else { continue };
             if std::mem::replace(&mut said, true) {
                 continue;
             }
@@ -168,7 +170,55 @@ pub(super) fn warnings(rules: &Rules<'_, '_>, warnings: &mut Diagnostics) {
             warnings.push_with(|| shadowed(route, first));
         }
         contradiction(route, rule, warnings);
+        warn_of_redirect(route, rule, warnings);
     }
+    covered(rules, warnings);
+}
+
+/// Expressions are asked last: one whose paths all have a beginning that a route without conditions
+/// takes is never asked.
+fn covered(rules: &Rules<'_, '_>, warnings: &mut Diagnostics) {
+    if !rules.iter().any(|(_, rule)| matches!(rule.matcher, Matcher::Regex(_))) {
+        return;
+    }
+    // By host and text up to the last slash; true where something has to follow that.
+    let mut covers: Map<(Option<&Host>, &str, bool), usize> = Map::default();
+    for (index, (_, rule)) in rules.iter().enumerate().filter(|(_, (_, r))| r.conditions.is_empty())
+    {
+        let Some((text, more)) = rule.matcher.covered_beginning() else { continue };
+        for host in hosts(rule) {
+            covers.entry((host, text, more)).or_insert(index);
+        }
+    }
+    for (route, rule) in rules {
+        let Matcher::Regex(pattern) = &rule.matcher else { continue };
+        let literal = pattern.literal_beginning();
+        let cover = |host| {
+            // Every path begins with a slash, whatever the expression says.
+            let slashes = literal.match_indices('/').map(|(at, _)| at);
+            let mut ways = slashes.map(|at| (&literal[..at], at + 1 < literal.len()));
+            let root = covers.get(&(host, "", false)).copied();
+            root.or_else(|| {
+                ways.find_map(|(text, more)| {
+                    let prefix = covers.get(&(host, text, false));
+                    prefix.or_else(|| more.then(|| covers.get(&(host, text, true)))?).copied()
+                })
+            })
+        };
+        let first: Option<Vec<usize>> = hosts(rule).map(cover).collect();
+        if let Some(first) = first.and_then(|all| all.first().copied()) {
+            warnings.push_with(|| never_asked(route, rules[first].0));
+        }
+    }
+}
+
+fn never_asked(route: &written::Route<'_>, first: &written::Route<'_>) -> Diagnostic {
+    let id = &route.id.value;
+    let label = format!("route `{}` takes these paths and has no conditions", first.id.value);
+    Diagnostic::warning(route.matcher.span(), format!("route `{id}` is never reached"))
+        .label("expressions are asked after `path` and `prefix`")
+        .other(first.matcher.span(), label)
+        .remedy("write it as `path` with {name} segments or as a longer `prefix`")
 }
 
 fn shadowed(route: &written::Route<'_>, first: Option<&written::Route<'_>>) -> Diagnostic {
@@ -209,8 +259,13 @@ fn priority(route: &written::Route<'_>) -> u32 {
 }
 
 fn places(rule: &Rule) -> impl Iterator<Item = Place<'_>> {
+    hosts(rule).map(|host| (host, rule.matcher.key()))
+}
+
+/// The hosts of a route; none is any.
+fn hosts(rule: &Rule) -> impl Iterator<Item = Option<&Host>> {
     let any = rule.hosts.is_empty().then_some(None);
-    any.into_iter().chain(rule.hosts.iter().map(Some)).map(|host| (host, rule.matcher.key()))
+    any.into_iter().chain(rule.hosts.iter().map(Some))
 }
 
 /// Conditions in one order: what they are does not depend on it.

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::Ids;
 use crate::config::decode::{Decoder, hint};
+use crate::config::diagnostic::Span;
 use crate::config::read::string;
 use crate::config::tree::{Node, Spanned};
 use crate::config::written::route::not_in_normal_form;
@@ -13,7 +14,7 @@ use crate::context::condition::pattern;
 use crate::context::pattern::Pattern;
 use crate::context::template::Availability;
 use crate::context::{Condition, Template};
-use crate::http::host::HostText;
+use crate::http::host::{HostText, has_empty_label, host_name};
 use crate::http::uri::{Allow, Deny, valid_host};
 use crate::limits::*;
 use crate::route::{
@@ -36,6 +37,8 @@ pub(super) struct Rule {
 pub(super) fn rule(written: &written::Route<'_>, decoder: &mut Decoder) -> Option<Rule> {
     let matcher = matcher(written, decoder);
     let hosts: Vec<_> = written.hosts.iter().map(|text| host(text, &mut decoder.found)).collect();
+    let hosts: Option<Vec<Host>> = hosts.into_iter().collect();
+    check_hosts(written, hosts.as_deref().unwrap_or_default(), &mut decoder.found);
     let conditions = match written.when {
         Some(node) => Condition::decode_all(node, decoder),
         None => Some(Vec::new()),
@@ -46,6 +49,7 @@ pub(super) fn rule(written: &written::Route<'_>, decoder: &mut Decoder) -> Optio
     };
     let redirect = match &written.action {
         written::Action::Redirect(redirect) => self::redirect(redirect, decoder).map(Some),
+        written::Action::Unread => None,
         _ => Some(None),
     };
     check_upstream_keys(written, &mut decoder.found);
@@ -55,15 +59,15 @@ pub(super) fn rule(written: &written::Route<'_>, decoder: &mut Decoder) -> Optio
         None => Some(None),
     };
     if let (Some(redirect), written::Action::Redirect(written)) = (&redirect, &written.action) {
-        let template = redirect.as_ref().map(Redirect::to);
-        check_params(template.into_iter(), written.to, &matcher, &mut decoder.found);
+        let asked = redirect.iter().flat_map(|redirect| redirect.to().params());
+        check_params(asked, &written.to.span, &matcher, &mut decoder.found);
     }
     if let (Some(Some(template)), Some(node)) = (&host_rewrite, written.host_rewrite) {
-        check_params([template].into_iter(), node, &matcher, &mut decoder.found);
+        check_params(template.params(), &node.span, &matcher, &mut decoder.found);
     }
     Some(Rule {
         matcher,
-        hosts: hosts.into_iter().collect::<Option<_>>()?,
+        hosts: hosts?,
         conditions: conditions?,
         rewrite: rewrite?,
         host_rewrite: host_rewrite?,
@@ -73,7 +77,7 @@ pub(super) fn rule(written: &written::Route<'_>, decoder: &mut Decoder) -> Optio
 
 fn matcher(written: &written::Route<'_>, decoder: &mut Decoder) -> Option<Matcher> {
     let span = written.matcher.span();
-    match &written.matcher.value {
+    match written.matcher.value.as_ref()? {
         written::Matcher::Regex(text) => {
             pattern(text, span, decoder, Pattern::whole).map(Matcher::Regex)
         }
@@ -112,7 +116,7 @@ fn host(written: &Spanned<Box<str>>, found: &mut Diagnostics) -> Option<Host> {
         "leave out the port: hosts are compared without it"
     } else if bare.contains('*') || bare.len() < text.len() && bare.starts_with('[') {
         "write the star as the whole first label: \"*.example.com\""
-    } else if !valid_host(bare.as_bytes()) || bare.starts_with('.') {
+    } else if !valid_host(bare.as_bytes()) || has_empty_label(host_name(bare.as_bytes())) {
         "write a name such as \"api.example.com\", an address, or \"*.example.com\""
     } else if let Some(host) = HostText::of(bare.as_bytes()) {
         let name = String::from_utf8_lossy(host.bytes()).into();
@@ -124,6 +128,21 @@ fn host(written: &Spanned<Box<str>>, found: &mut Diagnostics) -> Option<Host> {
     found
         .push(Diagnostic::error(written.span(), message).label("no request has it").remedy(remedy));
     None
+}
+
+/// A host stands once, however it is written.
+fn check_hosts(written: &written::Route<'_>, hosts: &[Host], found: &mut Diagnostics) {
+    let mut seen: HashMap<&Host, Span> = HashMap::new();
+    for (host, written) in hosts.iter().zip(&written.hosts) {
+        if let Some(first) = seen.insert(host, written.span()) {
+            found.push(
+                Diagnostic::error(written.span(), format!("the host `{host}` stands twice"))
+                    .label("the second")
+                    .other(first, "the first")
+                    .remedy("leave one out; case and a dot at the end do not count"),
+            );
+        }
+    }
 }
 
 /// Keys that say something of an upstream's request.
@@ -139,7 +158,8 @@ fn check_upstream_keys(written: &written::Route<'_>, found: &mut Diagnostics) {
             .remedy("keep one of them"),
         );
     }
-    if written.upstreams().next().is_some() {
+    let unread = matches!(written.action, written::Action::Unread);
+    if unread || written.upstreams().next().is_some() {
         return;
     }
     let spans = [
@@ -208,20 +228,43 @@ fn redirect(written: &written::route::Redirect<'_>, decoder: &mut Decoder) -> Op
 
 /// `${path.NAME}` is a parameter of the route.
 pub(super) fn check_params<'a>(
-    templates: impl Iterator<Item = &'a Template>,
-    node: &Node,
+    asked: impl Iterator<Item = &'a str>,
+    span: &Span,
     matcher: &Matcher,
     found: &mut Diagnostics,
 ) {
     let names = matcher.param_names();
-    for name in templates.flat_map(Template::params).filter(|name| !names.contains(name)) {
+    for name in asked.filter(|name| !names.contains(name)) {
         let message = format!("the route's {} has no parameter `{name}`", matcher.kind());
-        let remedy = match names.is_empty() {
-            true => format!("name it in the path: /{{{name}}}/"),
-            false => hint(name, names.iter().copied(), "its parameters"),
-        };
-        found.push(Diagnostic::error(node.span.clone(), message).remedy(remedy));
+        let remedy = add_param(name, &names);
+        found.push(Diagnostic::error(span.clone(), message).remedy(remedy));
     }
+}
+
+/// How to mend that a path has only these parameters.
+pub(super) fn add_param(name: &str, names: &[&str]) -> String {
+    match names.is_empty() {
+        true => format!("name it in the path: /{{{name}}}/"),
+        false => hint(name, names.iter().copied(), "its parameters"),
+    }
+}
+
+/// A redirect whose Location may lead wherever the request says.
+pub(super) fn warn_of_redirect(
+    written: &written::Route<'_>,
+    rule: &Rule,
+    warnings: &mut Diagnostics,
+) {
+    let written::Action::Redirect(redirect) = &written.action else { return };
+    let Some(name) = rule.redirect.as_ref().and_then(|one| one.to().asked_for_authority()) else {
+        return;
+    };
+    let message = format!("requests decide by `{name}` where this redirect leads");
+    warnings.push(
+        Diagnostic::warning(redirect.to.span.clone(), message)
+            .label("any host, if the request says so")
+            .remedy("write the host, or ${request.host}; put a slash before what follows it"),
+    );
 }
 
 /// The plan of a route that was checked.
@@ -290,6 +333,7 @@ fn action(
             body: respond.body.as_deref().unwrap_or_default().as_bytes().into(),
             content_type: respond.content_type.clone().unwrap_or_else(|| "text/plain".into()),
         })),
+        written::Action::Unread => unreachable!("such a route has no rule"),
     }
 }
 

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use super::Pinned;
 use crate::filter::FilterChain;
 use crate::limits::EXCHANGES_KEPT;
-use crate::route::RoutePlan;
+use crate::route::{Action, RoutePlan};
+use crate::upstream::{Upstream, UpstreamId};
 
 /// A place for the plans of one exchange, known to its core.
 #[derive(Debug, Default)]
@@ -25,8 +26,9 @@ pub enum Plans {
     None,
     /// They stand in the snapshot, at this place.
     Pinned(Rc<Pinned>, usize),
-    /// They are all that is left of a snapshot that is no longer in force.
-    Own(Arc<RoutePlan>, Arc<FilterChain>, u64),
+    /// They are all that is left of a snapshot that is no longer in force; with the upstreams that
+    /// the route may still choose, which are perhaps gone.
+    Own(Arc<RoutePlan>, Arc<FilterChain>, u64, Vec<Rc<Upstream>>),
 }
 
 impl Plans {
@@ -36,7 +38,7 @@ impl Plans {
         match self {
             Plans::None => None,
             Plans::Pinned(snapshot, index) => Some(&snapshot.plans[*index]),
-            Plans::Own(route, _, _) => Some(route),
+            Plans::Own(route, ..) => Some(route),
         }
     }
 
@@ -46,7 +48,7 @@ impl Plans {
         match self {
             Plans::None => None,
             Plans::Pinned(snapshot, index) => Some(&snapshot.chains[*index]),
-            Plans::Own(_, chain, _) => Some(chain),
+            Plans::Own(_, chain, ..) => Some(chain),
         }
     }
 
@@ -55,7 +57,15 @@ impl Plans {
         match self {
             Plans::None => None,
             Plans::Pinned(snapshot, _) => Some(snapshot.version),
-            Plans::Own(_, _, version) => Some(*version),
+            Plans::Own(_, _, version, _) => Some(*version),
+        }
+    }
+
+    /// An upstream of the route as it was kept when another snapshot took force.
+    pub fn upstream(&self, id: UpstreamId) -> Option<&Rc<Upstream>> {
+        match self {
+            Plans::None | Plans::Pinned(..) => None,
+            Plans::Own(.., upstreams) => upstreams.iter().find(|upstream| upstream.id == id),
         }
     }
 }
@@ -79,14 +89,22 @@ impl Held {
         self.0.replace(Plans::None);
     }
 
-    fn unpin(&self) {
+    fn unpin(&self, upstreams: &Upstreams<'_>) {
         let plans = &mut *self.0.borrow_mut();
         if let Plans::Pinned(snapshot, index) = plans {
             let (route, chain) = (&snapshot.plans[*index], &snapshot.chains[*index]);
-            *plans = Plans::Own(route.clone(), chain.clone(), snapshot.version);
+            let targets = match &route.action {
+                Action::Forward(targets) => targets.all(),
+                Action::Redirect(_) | Action::Respond(_) => &[],
+            };
+            let kept = targets.iter().filter_map(|target| upstreams(target.upstream)).collect();
+            *plans = Plans::Own(route.clone(), chain.clone(), snapshot.version, kept);
         }
     }
 }
+
+/// The upstreams of the snapshot that goes out of force.
+type Upstreams<'a> = dyn Fn(UpstreamId) -> Option<Rc<Upstream>> + 'a;
 
 /// Every [`Held`] of a core.
 #[derive(Debug, Default)]
@@ -109,11 +127,11 @@ impl Holders {
         held
     }
 
-    /// Lets every exchange go on without its snapshot.
-    pub fn unpin_all(&self) {
+    /// Lets every exchange go on without its snapshot, whose `upstreams` are looked up here.
+    pub fn unpin_all(&self, upstreams: &Upstreams<'_>) {
         self.places.borrow_mut().retain(|held| match held.upgrade() {
             Some(held) => {
-                held.unpin();
+                held.unpin(upstreams);
                 true
             }
             None => false,

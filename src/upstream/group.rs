@@ -1,6 +1,7 @@
 //! Run-time state of an upstream and its endpoints on one core.
 
 use std::cell::{Cell, RefCell};
+use std::fmt;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -24,12 +25,17 @@ pub struct Upstream {
     in_flight_max: Cell<usize>,
 }
 
-/// An endpoint as this core sees it.
+/// An endpoint as this core sees it: what a configuration says of it, and its state.
 pub struct Endpoint {
     /// Identity over reloads.
     pub id: EndpointId,
     /// What the configuration says of it.
     pub plan: EndpointPlan,
+    state: Rc<EndpointState>,
+}
+
+/// What an endpoint keeps over reloads, whatever is said of it.
+pub struct EndpointState {
     /// Addresses of its name; one if it is an address already.
     addresses: RefCell<Vec<SocketAddr>>,
     next_address: Cell<usize>,
@@ -68,6 +74,12 @@ impl Settings {
     }
 }
 
+impl fmt::Debug for Upstream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Upstream({})", self.name)
+    }
+}
+
 /// A request in flight to an upstream; gives its place back on drop.
 pub struct Permit(Rc<Upstream>);
 
@@ -90,7 +102,7 @@ impl Upstream {
         let same = {
             let before = self.endpoints.borrow();
             before.len() == endpoints.len()
-                && before.iter().zip(&endpoints).all(|(a, b)| Rc::ptr_eq(a, b))
+                && before.iter().zip(&endpoints).all(|(a, b)| a.id == b.id)
         };
         let weights = plan.endpoints.iter().map(|endpoint| endpoint.weight);
         if !same || !self.balance.borrow().has_weights(weights.clone()) {
@@ -159,12 +171,24 @@ impl Endpoint {
         Rc::new(Endpoint {
             id: plan.id,
             plan,
-            addresses: RefCell::new(addresses),
-            next_address: Cell::new(0),
-            pool: Pool::default(),
-            large_answers: Cell::new(false),
-            counters,
+            state: Rc::new(EndpointState {
+                addresses: RefCell::new(addresses),
+                next_address: Cell::new(0),
+                pool: Pool::default(),
+                large_answers: Cell::new(false),
+                counters,
+            }),
         })
+    }
+
+    /// The same endpoint with the same state, of which the configuration says this now. Requests
+    /// that are under way keep what was said before.
+    pub fn renewed(self: Rc<Self>, plan: &EndpointPlan) -> Rc<Endpoint> {
+        assert_eq!(self.id, plan.id, "an endpoint keeps its identity");
+        if self.plan.authority == plan.authority && self.plan.zone == plan.zone {
+            return self;
+        }
+        Rc::new(Endpoint { id: self.id, plan: plan.clone(), state: self.state.clone() })
     }
 
     /// Takes over what its name resolved to. Connections to an address that has gone are closed
@@ -202,6 +226,15 @@ impl Endpoint {
     /// Closes all idle connections; busy ones end when they are given back.
     pub fn retire(&self) {
         self.pool.close(&self.counters);
+    }
+}
+
+impl std::ops::Deref for Endpoint {
+    type Target = EndpointState;
+
+    #[inline]
+    fn deref(&self) -> &EndpointState {
+        &self.state
     }
 }
 
@@ -260,6 +293,25 @@ mod tests {
         assert_eq!(other(0, Some("a")), None);
         assert_eq!(other(1, Some("b")), Some(EndpointId(2)));
         assert!(other(1, None).is_some_and(|id| id != EndpointId(1)));
+    }
+
+    /// What a reload says of an endpoint holds, and its state stays.
+    #[test]
+    fn a_renewed_endpoint_keeps_its_state() {
+        let first = plan(&[1]).endpoints.remove(0);
+        let endpoint = Endpoint::new(first.clone(), Arc::new(WorkerCounters::default()));
+        assert!(Rc::ptr_eq(&endpoint, &endpoint.clone().renewed(&first)), "nothing is new");
+        endpoint.large_answers.set(true);
+        for (authority, zone) in [("unix:/nowhere", Some("a")), ("unix:/Nowhere", None)] {
+            let said = EndpointPlan {
+                authority: authority.into(),
+                zone: zone.map(Box::from),
+                ..first.clone()
+            };
+            let renewed = endpoint.clone().renewed(&said);
+            assert_eq!((&*renewed.plan.authority, renewed.plan.zone.as_deref()), (authority, zone));
+            assert!(renewed.large_answers.get() && Rc::ptr_eq(&renewed.state, &endpoint.state));
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ import threading
 import time
 import urllib.request
 
-from harness import Proxy, check, origin, tool
+from harness import TIMED, Proxy, check, origin, tool
 
 RELOADS = 200
 LOAD_S = 25
@@ -139,6 +139,10 @@ def changes(driver):
         check(growth <= GROWTH_MIB_MAX, f"memory grew: {[round(mib, 1) for mib in memory]} MiB")
         requests = int(re.search(r"(\d+) requests in", said).group(1))
         calm_ms, busy_ms = p99_ms(undisturbed), p99_ms(said)
+        check(
+            not TIMED or busy_ms <= calm_ms * P99_RATIO_MAX,
+            f"p99 {busy_ms:.2f} ms during reloads, {calm_ms:.2f} ms undisturbed",
+        )
         return (
             f"{applied} reloads in {took:.1f} s, {requests} requests, 0 failed, {made} connections "
             f"anew, bucket kept, p99 {calm_ms:.2f} ms undisturbed, {busy_ms:.2f} ms during them "

@@ -20,6 +20,8 @@ RINGWAY = os.environ.get("RINGWAY", str(TARGET / "release" / "ringway"))
 START_S = 20
 # Set where the end of a proxy has to be an orderly one, as for its coverage.
 GENTLE = "TRIALS_GENTLE" in os.environ
+# Set on a quiet machine: then ratios of latencies are judged, not only shown.
+TIMED = "TRIALS_TIMED" in os.environ
 
 
 class Failed(Exception):

@@ -12,8 +12,9 @@ use crate::limits::*;
 pub struct Route<'t> {
     /// `id`
     pub id: Spanned<Box<str>>,
-    /// `path`, `prefix` or `regex`
-    pub matcher: Spanned<Matcher>,
+    /// `path`, `prefix` or `regex`; none if it could not be read, which has been said: the rest of
+    /// the route is checked all the same.
+    pub matcher: Spanned<Option<Matcher>>,
     /// `hosts`; none is any.
     pub hosts: Vec<Spanned<Box<str>>>,
     /// `priority`
@@ -64,6 +65,8 @@ pub enum Action<'t> {
     Redirect(Redirect<'t>),
     /// `respond`
     Respond(Respond),
+    /// None that could be read, which has been said.
+    Unread,
 }
 
 /// One of `route.targets`
@@ -129,7 +132,7 @@ impl<'t> Route<'t> {
             spanned(|node, decoder| identifier(node, ROUTE_ID_BYTES_MAX, decoder)),
         );
         let matcher = f.one_of(&["path", "prefix", "regex"], |key, node, decoder| {
-            Some(Spanned::new(Matcher::decode(key, node, decoder)?, &node.span))
+            Some(Spanned::new(Matcher::decode(key, node, decoder), &node.span))
         });
         let hosts = f.optional("hosts", list(1..=ROUTE_HOSTS_MAX, text));
         let priority = f.optional("priority", integer(0..=PRIORITY_MAX));
@@ -147,11 +150,11 @@ impl<'t> Route<'t> {
         let (response_ms, total_ms) = timeouts.unwrap_or_default();
         Some(Route {
             id: id?,
-            matcher: matcher?,
+            matcher: matcher.unwrap_or_else(|| Spanned::new(None, &node.span)),
             hosts: hosts.unwrap_or_default(),
             priority: priority.and_then(|priority| u32::try_from(priority).ok()),
             when,
-            action: action?,
+            action: action.unwrap_or(Action::Unread),
             zone,
             skip_segments,
             rewrite,
@@ -169,7 +172,7 @@ impl<'t> Route<'t> {
         let (one, many) = match &self.action {
             Action::Upstream(upstream) => (Some(upstream), &[][..]),
             Action::Targets(targets) => (None, &*targets.value),
-            Action::Redirect(_) | Action::Respond(_) => (None, &[][..]),
+            Action::Redirect(_) | Action::Respond(_) | Action::Unread => (None, &[][..]),
         };
         one.into_iter().chain(many.iter().map(|target| &target.upstream))
     }

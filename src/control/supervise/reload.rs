@@ -1,7 +1,7 @@
 //! The supervisor's reloads, one after the other: a new one is compiled when the one before is
 //! decided, so that workers and sockets are where the configuration in force says.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{Supervisor, Waiting};
@@ -146,7 +146,6 @@ impl Supervisor {
         self.bound.retain(|id, _| kept(*id));
         let (version, listeners) = (self.current.version, self.listeners());
         let names = self.current.names.clone();
-        self.series.lock().unwrap_or_else(PoisonError::into_inner).settle(&names);
         self.publish(|view| {
             view.names = names;
             view.config_version = version;

@@ -1,6 +1,7 @@
 //! The supervisor with workers that are doubles: threads that answer messages and serve nobody.
 
 use super::*;
+use crate::control::Series;
 use crate::control::cores::Cores;
 use crate::control::fleet::{Spawn, Start};
 use crate::control::listen;
@@ -66,6 +67,7 @@ struct Bench {
     supervisor: Supervisor,
     events: mpsc::Receiver<Event>,
     view: watch::Receiver<ProcessView>,
+    series: Series,
     file: PathBuf,
     address: std::net::SocketAddr,
 }
@@ -80,7 +82,9 @@ impl Bench {
         let taken = source.load(&mut ids, 1).expect("valid").taken;
         let snapshot = taken.snapshot.clone();
         let (sender, events) = mpsc::channel(64);
-        let helpers = Helpers::start(source, ids, taken.clone(), &sender).expect("threads");
+        let series = Series::default();
+        let helpers = Helpers::start(source, ids, taken.clone(), series.clone(), &sender);
+        let helpers = helpers.expect("threads");
         let reports = helpers.reports.clone();
         let first = ProcessView { config_version: 1, ..ProcessView::default() };
         let (publish, view) = watch::channel(first);
@@ -102,7 +106,7 @@ impl Bench {
             reports: &reports,
         };
         supervisor.started_with(Fleet::start(start).expect("threads"), now);
-        Bench { supervisor, events, view, file, address }
+        Bench { supervisor, events, view, series, file, address }
     }
 
     /// Takes events until `done`.
@@ -207,6 +211,28 @@ fn a_bad_file_and_one_that_needs_a_restart_leave_the_old_in_force() {
     }
     bench.reload(&good, ReloadResult::Applied);
     assert!(bench.view.borrow().last_reload_success);
+}
+
+/// The helper thread does: nobody scrapes, and yet what nothing names any more is freed.
+#[test]
+fn a_scrape_holds_up_no_reload() {
+    let mut bench = Bench::new("scraped", obedient);
+    bench.ready();
+    let series = bench.series.clone();
+    let mut registry = series.lock().expect("no panic");
+    let worker = registry.add_worker();
+    worker.connection_opened(77);
+    worker.connection_closed(77);
+    registry.settle(&bench.supervisor.current.names);
+    assert_eq!(registry.held(), 1);
+    bench.reload(&config(bench.address, "127.0.0.1:2"), ReloadResult::Applied);
+    worker.retain(&bench.supervisor.current.names);
+    drop(registry);
+    let until = Instant::now() + std::time::Duration::from_secs(10);
+    while series.lock().expect("no panic").held() > 0 {
+        assert!(Instant::now() < until, "it was not freed");
+        std::thread::yield_now();
+    }
 }
 
 /// A file that changes again while it is compiled is read again.

@@ -126,12 +126,25 @@ fn count(answers: &Answers, status: u16) -> bool {
 
 /// A kind of block. Five kinds are kept in the same way: hence the one generic here.
 pub(super) trait Block: Default {
+    /// Which bound it counts to.
+    const ROOM: Room = Room::BesideRoutes;
+
     /// Whether nothing in it will be taken back, so that it may be let go.
     fn is_idle(&self) -> bool;
 
     /// What tells the control thread of a new one.
     fn birth(id: u32, block: Arc<Self>) -> Birth;
 }
+
+/// What blocks are bounded together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Room {
+    Routes,
+    BesideRoutes,
+}
+
+/// How many rooms there are.
+pub(super) const ROOMS: usize = 2;
 
 /// A block that a worker has made.
 #[derive(Debug)]
@@ -144,6 +157,8 @@ pub(super) enum Birth {
 }
 
 impl Block for RouteSeries {
+    const ROOM: Room = Room::Routes;
+
     fn is_idle(&self) -> bool {
         true
     }

@@ -13,7 +13,7 @@ pub mod worker;
 
 pub use blocks::{EndpointSeries, FilterSeries, ListenerSeries, RouteSeries, UpstreamSeries};
 pub use histogram::Histogram;
-pub use names::{ById, EndpointName, Names};
+pub use names::{EndpointName, Names};
 pub use registry::SeriesRegistry;
 pub use view::SeriesView;
 pub use worker::{Finished, InFlight, WorkerSeries};

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use crossbeam_channel::{Receiver, unbounded};
 
 use super::blocks::{
-    Birth, EndpointSeries, FilterSeries, ListenerSeries, RouteSeries, UpstreamSeries,
+    Birth, EndpointSeries, FilterSeries, ListenerSeries, ROOMS, RouteSeries, UpstreamSeries,
 };
-use super::names::{ById, Names};
+use super::names::Names;
 use super::view::{Entry, SeriesView, Sum};
 use super::worker::{Standing, WorkerSeries};
+use crate::base::by_id::ById;
 
 /// The blocks of all workers.
 #[derive(Debug, Default)]
@@ -20,7 +21,8 @@ pub struct SeriesRegistry {
 /// The blocks of one worker.
 #[derive(Debug)]
 struct Ledger {
-    births: Receiver<Birth>,
+    /// By [`super::blocks::Room`].
+    births: [Receiver<Birth>; ROOMS],
     standing: Standing,
     routes: ById<Arc<RouteSeries>>,
     upstreams: ById<Arc<UpstreamSeries>>,
@@ -32,11 +34,12 @@ struct Ledger {
 impl SeriesRegistry {
     /// Another worker: its end, to be moved to its thread.
     pub fn add_worker(&mut self) -> WorkerSeries {
-        let (sender, births) = unbounded();
+        let (routes, routes_born) = unbounded();
+        let (others, others_born) = unbounded();
         let standing = Standing::default();
-        let worker = WorkerSeries::new(&standing, sender);
+        let worker = WorkerSeries::new(&standing, [routes, others]);
         self.workers.push(Ledger {
-            births,
+            births: [routes_born, others_born],
             standing,
             routes: ById::default(),
             upstreams: ById::default(),
@@ -48,12 +51,23 @@ impl SeriesRegistry {
     }
 
     /// Takes over what was made, and frees what workers have let go of and `names` has no name for.
-    /// To be called after each change of the configuration, whether anybody scrapes or not.
+    /// To be called when a configuration has been taken over, whether anybody scrapes or not.
     pub fn settle(&mut self, names: &Names) {
         for worker in &mut self.workers {
             worker.adopt();
             worker.free(names);
         }
+    }
+
+    /// How many blocks it holds.
+    #[cfg(test)]
+    pub(crate) fn held(&self) -> usize {
+        let of = |worker: &Ledger| {
+            let named = worker.routes.iter().count() + worker.endpoints.iter().count();
+            let few = worker.upstreams.iter().count() + worker.listeners.iter().count();
+            named + few + worker.filters.iter().count()
+        };
+        self.workers.iter().map(of).sum()
     }
 
     /// Sums the workers. Reads what they are writing, and makes none of them wait.
@@ -83,7 +97,7 @@ impl SeriesRegistry {
             endpoints,
             filters,
             listeners,
-            made: workers.iter().map(|worker| worker.standing.totals.made.get()).collect(),
+            made: workers.iter().map(|worker| worker.standing.totals.made()).collect(),
             dropped: workers.iter().map(|worker| worker.standing.totals.dropped.get()).sum(),
         }
     }
@@ -98,7 +112,7 @@ impl SeriesRegistry {
 
 impl Ledger {
     fn adopt(&mut self) {
-        for birth in self.births.try_iter() {
+        for birth in self.births.iter().flat_map(Receiver::try_iter) {
             match birth {
                 Birth::Route(id, block) => self.routes.set(id, block),
                 Birth::Upstream(id, block) => self.upstreams.set(id, block),

@@ -6,14 +6,16 @@ use std::sync::Arc;
 use crossbeam_channel::Sender;
 
 use super::blocks::{
-    Birth, Block, EndpointSeries, FilterSeries, ListenerSeries, RouteSeries, UpstreamSeries,
+    Birth, Block, EndpointSeries, FilterSeries, ListenerSeries, ROOMS, Room, RouteSeries,
+    UpstreamSeries,
 };
-use super::names::{ById, Names};
-use crate::limits::SERIES_MAX;
+use super::names::Names;
+use crate::base::by_id::ById;
+use crate::limits::{SERIES_BESIDE_ROUTES_MAX, SERIES_MAX};
 use crate::observe::{Counter, Gauge};
 
-/// The blocks of one worker. Ids come from the configuration compiler: dense, and the same over
-/// reloads.
+/// The blocks of one worker. Ids come from the configuration compiler: out of a counter, and the same
+/// over reloads for as long as the thing stays.
 #[derive(Debug)]
 pub struct WorkerSeries {
     routes: Slots<RouteSeries>,
@@ -63,12 +65,27 @@ pub(super) struct Standing {
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(super) struct Totals {
-    pub made: Gauge,
+    pub routes: Gauge,
+    pub beside_routes: Gauge,
     pub dropped: Counter,
 }
 
+impl Totals {
+    /// How many blocks there are of all kinds.
+    pub fn made(&self) -> u64 {
+        self.routes.get() + self.beside_routes.get()
+    }
+
+    fn of(&self, room: Room) -> &Gauge {
+        match room {
+            Room::Routes => &self.routes,
+            Room::BesideRoutes => &self.beside_routes,
+        }
+    }
+}
+
 impl WorkerSeries {
-    pub(super) fn new(standing: &Standing, births: Sender<Birth>) -> WorkerSeries {
+    pub(super) fn new(standing: &Standing, births: [Sender<Birth>; ROOMS]) -> WorkerSeries {
         WorkerSeries {
             routes: Slots::new(&standing.other_routes),
             upstreams: Slots::new(&standing.other_upstreams),
@@ -76,7 +93,7 @@ impl WorkerSeries {
             filters: Slots::new(&standing.other_filters),
             listeners: Slots::new(&standing.other_listeners),
             unmatched: standing.unmatched.clone(),
-            births: Births { sender: births, totals: standing.totals.clone() },
+            births: Births { senders: births, totals: standing.totals.clone() },
         }
     }
 
@@ -139,8 +156,10 @@ impl WorkerSeries {
         self.endpoints.release(births, |id| names.endpoints.holds(id));
         self.filters.release(births, |id| names.filters.holds(id));
         self.listeners.release(births, |id| names.listeners.holds(id));
-        if births.has_room() {
+        if births.has_room(Room::Routes) {
             self.routes.try_again();
+        }
+        if births.has_room(Room::BesideRoutes) {
             self.upstreams.try_again();
             self.endpoints.try_again();
             self.filters.try_again();
@@ -213,7 +232,7 @@ impl<T: Block> Slots<T> {
         self.blocks.borrow_mut().retain(|id, block| {
             let kept = in_use(id) || !block.is_idle();
             if !kept && !Arc::ptr_eq(block, &self.other) {
-                births.totals.made.decrement();
+                births.totals.of(T::ROOM).decrement();
             }
             kept
         });
@@ -230,26 +249,32 @@ impl<T: Block> Slots<T> {
 /// Makes blocks and tells the control thread.
 #[derive(Debug)]
 struct Births {
-    /// Without a bound of its own, so that nothing is set aside for it: `has_room` bounds it.
-    sender: Sender<Birth>,
+    /// By [`Room`]. Without a bound of their own, so that nothing is set aside for it: `has_room`
+    /// bounds them.
+    senders: [Sender<Birth>; ROOMS],
     totals: Arc<Totals>,
 }
 
 impl Births {
     fn make<T: Block>(&self, id: u32) -> Option<Arc<T>> {
-        if !self.has_room() {
+        if !self.has_room(T::ROOM) {
             self.totals.dropped.increment();
             return None;
         }
         let block = Arc::new(T::default());
-        self.totals.made.increment();
+        self.totals.of(T::ROOM).increment();
         // Fails only when the control thread is gone, and nobody asks any more.
-        let _ = self.sender.send(T::birth(id, block.clone()));
+        let _ = self.senders[T::ROOM as usize].send(T::birth(id, block.clone()));
         Some(block)
     }
 
-    /// Whether there are less than the bound, alive and on their way.
-    fn has_room(&self) -> bool {
-        self.totals.made.get() < SERIES_MAX as u64 && self.sender.len() < SERIES_MAX
+    /// Whether there are less than the bound, alive and on their way. Of routes there may be any
+    /// number, and many that come once: what else there is, is few and has room whatever they take.
+    fn has_room(&self, room: Room) -> bool {
+        let most = match room {
+            Room::Routes => SERIES_MAX,
+            Room::BesideRoutes => SERIES_BESIDE_ROUTES_MAX,
+        };
+        self.totals.of(room).get() < most as u64 && self.senders[room as usize].len() < most
     }
 }

@@ -1,7 +1,7 @@
 //! Both ends together: births, sums, reloads, the bound.
 
 use super::*;
-use crate::limits::SERIES_MAX;
+use crate::limits::{SERIES_BESIDE_ROUTES_MAX, SERIES_MAX};
 use crate::observe::series::names::EndpointName;
 use crate::observe::series::worker::Finished;
 
@@ -151,7 +151,7 @@ fn memory_is_flat_over_reloads_even_if_nobody_scrapes() {
 }
 
 #[test]
-fn beyond_the_bound_everything_is_other() {
+fn routes_beyond_the_bound_are_other_and_take_no_room_of_anything_else() {
     let mut registry = SeriesRegistry::default();
     let worker = registry.add_worker();
     let max = SERIES_MAX as u32;
@@ -159,25 +159,83 @@ fn beyond_the_bound_everything_is_other() {
         worker.finish(&hit(route));
         worker.finish(&hit(route));
     }
+    // After the routes, births that nobody has taken yet included.
+    let whole = Finished { upstream: Some(0), endpoint: Some(0), ..hit(max) };
+    worker.finish(&whole);
+    worker.filter(3, |filter| filter.limited.increment());
     worker.connection_opened(0);
     let mut before = names(0..max + 3);
     let view = registry.collect(&before);
-    assert_eq!((view.made, view.dropped), (vec![u64::from(max)], 4), "three routes, a listener");
+    assert_eq!((view.made, view.dropped), (vec![u64::from(max) + 4], 3), "three routes");
     assert_eq!(view.routes.len(), SERIES_MAX + 2, "and unmatched, and other");
     let other = view.routes.last().expect("there is one");
-    assert_eq!((&*other.name, other.numbers.answers[1]), (OTHER, 6));
-    assert_eq!((&*view.listeners[1].name, view.listeners[1].numbers.open), (OTHER, 1));
+    assert_eq!((&*other.name, other.numbers.answers[1]), (OTHER, 7));
+    assert_eq!((view.upstreams.len(), view.upstreams[0].numbers.answers[1]), (1, 1));
+    assert_eq!((view.endpoints.len(), view.endpoints[0].numbers.answers[1]), (1, 1));
+    assert_eq!((view.filters.len(), view.filters[0].numbers.decisions[1]), (1, 1));
+    assert_eq!((view.listeners.len(), view.listeners[0].numbers.open), (1, 1));
 
-    // Room for two: who was refused asks again at the next hit, but for what is still counted up.
+    // Room for two: who was refused asks again at the next hit.
     before.routes.retain(|id, _| id >= 2);
     worker.retain(&before);
     worker.finish(&hit(max));
-    worker.connection_closed(0);
     let view = registry.collect(&before);
-    assert_eq!(view.made, [u64::from(max) - 1]);
+    assert_eq!(view.made, [u64::from(max) - 1 + 4]);
     assert!(view.routes.iter().any(|it| *it.name == *format!("route-{max}")));
-    assert_eq!(view.listeners.len(), 2);
+}
+
+#[test]
+fn what_is_beside_routes_has_a_bound_too() {
+    let mut registry = SeriesRegistry::default();
+    let worker = registry.add_worker();
+    let max = SERIES_BESIDE_ROUTES_MAX as u32;
+    for endpoint in 0..max {
+        worker.endpoint(endpoint, |endpoint| endpoint.retries.increment());
+    }
+    worker.connection_opened(0);
+    worker.finish(&hit(0));
+    let mut names = names([0]);
+    let view = registry.collect(&names);
+    assert_eq!((view.made, view.dropped), (vec![u64::from(max) + 1], 1), "a listener");
+    assert_eq!((&*view.listeners[1].name, view.listeners[1].numbers.open), (OTHER, 1));
+    assert_eq!(view.routes[0].numbers.answers[1], 1);
+
+    // Room for it: it asks again, but for what is still counted up.
+    names.endpoints = ById::default();
+    worker.retain(&names);
+    worker.connection_closed(0);
+    let view = registry.collect(&names);
     assert_eq!(view.listeners[1].numbers.open, 0, "counted down where it was counted up");
+    worker.retain(&names);
+    worker.connection_opened(0);
+    assert_eq!(registry.collect(&names).listeners[0].numbers.open, 1);
+}
+
+/// Ever new names of every kind, and one of each that stays.
+#[test]
+fn pages_are_bounded_over_reloads_with_ever_new_names() {
+    let mut registry = SeriesRegistry::default();
+    let worker = registry.add_worker();
+    for version in 1..=300 {
+        let ids = || (100 * version..100 * version + 100).chain([0]);
+        let mut names = names(ids());
+        for id in ids() {
+            let at = EndpointName { upstream: "app".into(), address: id.to_string().into() };
+            names.endpoints.set(id, at);
+        }
+        worker.retain(&names);
+        for id in ids() {
+            worker.finish(&Finished { upstream: Some(0), endpoint: Some(id), ..hit(id) });
+        }
+        registry.settle(&names);
+        let ledger = &registry.workers[0];
+        let pages = [names.routes.pages(), ledger.routes.pages(), ledger.endpoints.pages()];
+        assert!(pages.iter().all(|pages| *pages <= 6), "{version}: {pages:?}");
+        assert!(registry.held() <= 2 * 2 * 101 + 1, "{version}: {}", registry.held());
+        let view = registry.collect(&names);
+        assert_eq!(view.routes[0].numbers.answers[1], u64::from(version), "what stays counts on");
+        assert_eq!(view.upstreams[0].numbers.answers[1], 101 * u64::from(version));
+    }
 }
 
 #[test]
@@ -188,7 +246,7 @@ fn births_that_nobody_takes_are_bounded() {
         worker.finish(&hit(version));
         worker.retain(&names([]));
     }
-    assert_eq!(registry.workers[0].births.len(), SERIES_MAX);
+    assert_eq!(registry.workers[0].births[0].len(), SERIES_MAX);
     let view = registry.collect(&names([]));
     assert_eq!(view.dropped, SERIES_MAX as u64);
     worker.finish(&hit(0));
