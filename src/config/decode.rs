@@ -198,6 +198,9 @@ pub fn mismatch(node: &Node, expected: &str) -> Diagnostic {
 /// A remedy for a word that is not among `known`: the one that was probably meant, or all.
 pub fn hint<'a>(word: &str, known: impl Iterator<Item = &'a str>, all: &str) -> String {
     let known: Vec<&str> = known.collect();
+    if known.is_empty() {
+        return format!("{all}: none");
+    }
     let near = known.iter().map(|other| (distance(word, other), other)).min();
     match near {
         Some((steps, other)) if steps <= 1 + word.len().min(16) / 4 => {
@@ -250,5 +253,6 @@ mod tests {
         let known = || ["address", "via"].into_iter();
         assert_eq!(hint("adress", known(), "known keys"), "did you mean `address`?");
         assert_eq!(hint("certificate", known(), "known keys"), "known keys: address, via");
+        assert_eq!(hint("x", std::iter::empty(), "filters"), "filters: none");
     }
 }

@@ -61,9 +61,13 @@ fn strict_error(text: &str, base: usize, error: &serde_json::Error) -> Diagnosti
 }
 
 fn not_json(span: Span, message: &str, remedy: &str) -> Diagnostic {
-    let mut letters = message.chars();
-    let first = letters.next().into_iter().flat_map(char::to_lowercase);
-    let message: String = first.chain(letters).collect();
+    let mut message = message.to_owned();
+    // But not an abbreviation, such as EOF.
+    if !message.as_bytes().get(1).is_some_and(|second| second.is_ascii_uppercase())
+        && let Some(first) = message.get_mut(..1)
+    {
+        first.make_ascii_lowercase();
+    }
     Diagnostic::error(span, message).label("not valid JSON").remedy(remedy)
 }
 

@@ -195,7 +195,8 @@ impl<'t> Config<'t> {
             (upstreams.as_ref().is_some_and(|u| !u.is_empty()), "upstream", "[upstream.main]"),
             (routes.is_some_and(|r| !r.is_empty()), "route", "[[route]]"),
         ] {
-            if !present {
+            // One of the wrong type is there, and what is wrong with it has been said.
+            if !present && !is_malformed(node, what) {
                 let message = format!("there is no {what}: nothing could be served");
                 let remedy = format!("add {example}");
                 decoder.found.push(Diagnostic::whole_file(message).remedy(remedy));
@@ -212,6 +213,19 @@ impl<'t> Config<'t> {
             config.routes.extend(Route::decode(node, decoder));
         }
         config
+    }
+}
+
+/// Whether a section is there and is not what it should be: an array of tables for routes, a table
+/// for the others.
+fn is_malformed(config: &Node, section: &str) -> bool {
+    let Value::Table(entries) = &config.value else { return false };
+    let found = entries.iter().find(|entry| &*entry.key == section).map(|entry| &entry.value.value);
+    match found {
+        Some(Value::Array(_)) => section != "route",
+        Some(Value::Table(_)) => section == "route",
+        Some(_) => true,
+        None => false,
     }
 }
 
