@@ -135,6 +135,8 @@ pub const RESOLVE_INTERVAL_MS: u64 = 10_000;
 
 /// Messages waiting for a worker.
 pub const INBOX_MESSAGES: usize = 64;
+/// Time in which a reload must have been read and compiled: a million routes take seconds.
+pub const COMPILE_MS: u64 = 40_000;
 /// Time that `reload` waits for every worker's acknowledgement.
 pub const ACKNOWLEDGE_MS: u64 = 10_000;
 /// Time in which every worker must have started.
@@ -322,6 +324,7 @@ const _: () = assert!(TRAILER_BYTES_MAX < HEAD_BUFFER_BYTES, "a trailer section 
 const _: () = assert!(RATE_RENEW_S * 1_000 > RELOAD_TIMEOUT_MS, "a reload is decided by then");
 const _: () =
     assert!(RELOAD_TIMEOUT_MS > 2 * (ACKNOWLEDGE_MS + RESOLVE_AT_START_MS), "two in a row");
+const _: () = assert!(RELOAD_TIMEOUT_MS > COMPILE_MS + ACKNOWLEDGE_MS, "callers hear of it");
 const _: () = assert!(SWEEP_FINE_MS <= TIMEOUT_MS_MIN, "the sweep sees the shortest timeout");
 const _: () = assert!(HEAD_BYTES_MAX < u32::MAX as usize, "spans are 32 bits");
 const _: () = assert!(UPSTREAM_IDLE_TIMEOUT_MS < 60_000, "the proxy closes before the server");

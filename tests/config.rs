@@ -185,6 +185,26 @@ fn admin(lines: &str) -> String {
     format!("[admin]\n{lines}\n[listener.a]\naddress = \"127.0.0.1:80\"\n{UPSTREAM}{ROUTE}")
 }
 
+fn two_listeners(first: &str, second: &str) -> String {
+    format!(
+        "[listener.a]\naddress = \"{first}\"\n[listener.b]\naddress = \"{second}\"\n{UPSTREAM}{ROUTE}"
+    )
+}
+
+#[test]
+fn addresses_that_do_not_overlap_may_share_a_port() {
+    for (first, second) in [
+        ("[::]:80", "127.0.0.1:80"),
+        ("[::]:80", "0.0.0.0:80"),
+        ("127.0.0.1:80", "127.0.0.2:80"),
+        ("0.0.0.0:80", "[::1]:80"),
+        ("0.0.0.0:0", "127.0.0.1:0"),
+        ("0.0.0.0:80", "127.0.0.1:81"),
+    ] {
+        taken(&two_listeners(first, second));
+    }
+}
+
 fn broken_sections() -> Vec<Broken> {
     vec![
         (runtime("workers = 0"), (2, 11), &["0 is out of bounds", "from 1 to 1024"]),
@@ -206,6 +226,30 @@ fn broken_sections() -> Vec<Broken> {
             admin("listen = \"127.0.0.1:80\""),
             (4, 11),
             &["127.0.0.1:80 is listened on twice", "2 | listen"],
+        ),
+        (
+            admin("listen = \"0.0.0.0:80\""),
+            (4, 11),
+            &["127.0.0.1:80 is a part of 0.0.0.0:80", "2 | listen", "another port"],
+        ),
+        (
+            admin("listen = \"[::]:80\""),
+            (4, 11),
+            &["127.0.0.1:80 is a part of [::]:80", "takes every address"],
+        ),
+        (two_listeners("127.0.0.1:80", "0.0.0.0:80"), (2, 11), &["a part of 0.0.0.0:80"]),
+        (two_listeners("[::]:80", "[::1]:80"), (4, 11), &["[::1]:80 is a part of [::]:80"]),
+        (
+            format!(
+                "[admin]\nlisten = \"127.0.0.1:80\"\n[listener.a]\naddress = \"[::]:80\"\n{UPSTREAM}{ROUTE}"
+            ),
+            (2, 10),
+            &["127.0.0.1:80 is a part of [::]:80", "4 | address"],
+        ),
+        (
+            two_listeners("127.0.0.1:80", "[::ffff:127.0.0.2]:80"),
+            (4, 11),
+            &["an IPv4 address in IPv6's notation", "write \"127.0.0.2:80\""],
         ),
         (listener("adress = 1"), (3, 1), &["unknown key `adress`", "did you mean `address`?"]),
         (listener("via = \"yes\""), (3, 7), &["expected true or false, found a string"]),
@@ -478,7 +522,8 @@ fn files_that_cannot_be_read_are_refused() {
     let syntax = Scratch::new("syntax", b"[listener\naddress = \n");
     for (path, parts) in [
         (gone.as_path(), ["cannot be read", "No such file"]),
-        (std::env::temp_dir().as_path(), ["cannot be read", "directory"]),
+        (std::env::temp_dir().as_path(), ["cannot be read", "it is a directory"]),
+        (Path::new("/dev/null"), ["cannot be read", "it is a device"]),
         (&latin.0, ["line 2 is not UTF-8", "at byte 11"]),
         (&syntax.0, ["not valid TOML", ":1:10"]),
     ] {

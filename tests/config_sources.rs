@@ -232,9 +232,14 @@ fn files_that_cannot_be_included_are_errors_at_their_names() {
     let include = |list: &str| format!("include = {list}\n{LISTENER}{UPSTREAM}{ROUTE}");
     let folder = Folder::new("broken", &[("a.toml", ""), ("sub/b.toml", "")]);
     folder.write("latin.toml", b"# caf\xe9");
+    let fifo = Command::new("mkfifo").arg(folder.0.join("fifo")).status();
+    assert!(fifo.is_ok_and(|status| status.success()), "a FIFO");
+    let refused = load(&folder.0.join("fifo"), &mut Ids::default(), 1).expect_err("a FIFO");
+    has(&refused.to_string(), &["it is a FIFO", "name a regular file with --config FILE"]);
     for (list, parts) in [
         ("[\"no.toml\"]", &["there is no file `no.toml`", "main.toml:1:12", "create it"][..]),
-        ("[\"sub\"]", &["`sub` cannot be read", "main.toml:1:12"]),
+        ("[\"sub\"]", &["`sub` cannot be read: it is a directory", "main.toml:1:12", "pattern"]),
+        ("[\"fifo\"]", &["`fifo` cannot be read: it is a FIFO", "regular file"]),
         ("[\"a.toml\", \"./a.toml\"]", &["included twice", "main.toml:1:22", "the first"]),
         (
             "[\"a.toml\", \"*.toml\"]",
@@ -244,8 +249,9 @@ fn files_that_cannot_be_included_are_errors_at_their_names() {
         ("[\"s*/b.toml\"]", &["wildcards in the name of a folder", "main.toml:1:12"]),
         ("[\"latin.toml\"]", &["line 1 of `latin.toml` is not UTF-8", "at byte 5"]),
         ("\"a.toml\"", &["expected an array", "main.toml:1:11"]),
-        ("[1]", &["expected a string", "main.toml:1:12"]),
-        ("[\"\"]", &["cannot be read", "main.toml:1:12"]),
+        ("[1]", &["expected the path of a file, a string", "main.toml:1:12", "include = ["]),
+        ("[{a=2}]", &["expected the path of a file, a string", "include = ["]),
+        ("[\"\"]", &["the path of a file is empty", "main.toml:1:12", "include = ["]),
         ("[\"${RINGWAY_TEST_UNSET}/x.toml\"]", &["`RINGWAY_TEST_UNSET` is not set"]),
     ] {
         folder.write("main.toml", include(list).as_bytes());
@@ -273,6 +279,11 @@ fn a_pattern_that_matches_nothing_is_a_warning() {
         &warnings,
         &["warning: no file matches `*.json`", "main.toml:1:12", "`none/*`", "help: put"],
     );
+    let hidden = format!("include = [\"${{PASSWORD}}/*\"]\n{LISTENER}{UPSTREAM}{ROUTE}");
+    folder.write("main.toml", hidden.as_bytes());
+    let gathered = Gathered::from_file(&folder.0.join("main.toml"), &environment);
+    let said = gathered.warnings.render(&gathered.sources, false);
+    assert!(said.contains("no file matches") && !said.contains("hunter2"), "{said}");
     folder.write("main.toml", b"include = [\"*.json\"]\n");
     let refused = folder.load().expect_err("refused");
     has(&refused.to_string(), &["there is no route", "no file matches"]);
@@ -368,6 +379,16 @@ fn values_of_variables_stand_in_no_message() {
     let said = with_environment(&twice).expect_err("refused");
     assert!(!said.contains("hunter2"), "{said}");
     has(&said, &["two routes have the id `${PASSWORD}`"]);
+    // Parts of values.
+    let path =
+        |path: &str| format!("{LISTENER}{UPSTREAM}{}", ROUTE.replace("prefix = \"/\"", path));
+    for text in [
+        path("path = \"/{${PASSWORD}}/{${PASSWORD}}\""),
+        path("path = \"/{id}\"\nrewrite = \"/${path.${PASSWORD}}\""),
+    ] {
+        let said = with_environment(&text).expect_err("refused");
+        assert!(!said.contains("hunter2"), "{said}");
+    }
 }
 
 #[test]

@@ -58,13 +58,16 @@ fn come_and_go_under_load(driver: &'static str) {
     assert!(alive, "snapshots are let go");
 }
 
-/// A listener that is renamed keeps its address all the time.
+/// A listener that is renamed keeps its address all the time, and its connections.
 fn renamed_under_load(driver: &'static str) {
     let origin = Origin::start();
     let settings = Settings::new(driver, &origin.address).workers(2);
     let mut proxy = Proxy::start(settings.clone());
     let extra = free_address();
     reloaded(&mut proxy, &with_listener(&settings, "name-0", extra));
+    let kept = Client::open(extra).expect("a connection");
+    kept.send(GET);
+    assert!(kept.wait_responses(1, ms(2_000)), "an answer");
     under_load(extra, |tally| {
         for number in 1..=5 {
             assert!(tally.more(40), "it serves under its name");
@@ -72,6 +75,10 @@ fn renamed_under_load(driver: &'static str) {
             reloaded(&mut proxy, &with_listener(&settings, &name, extra));
             let shown = proxy.status()["listeners"].to_string();
             assert!(shown.contains(&name) && shown.contains(&extra.to_string()), "{shown}");
+            kept.send(GET);
+            let answers = 1 + number;
+            assert!(kept.wait_responses(answers, ms(2_000)), "an open connection goes on");
+            assert!(!kept.received().finals[number].closes(), "and on");
         }
     });
 }

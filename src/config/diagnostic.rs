@@ -1,6 +1,6 @@
 //! What is wrong with a configuration, and how it is shown: message, place, remedy.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 
 use annotate_snippets::{Annotation, AnnotationKind, Group, Level, Origin, Renderer, Snippet};
@@ -54,7 +54,12 @@ enum Expansion {
     /// A variable is not set, which has been said: what follows from it is not.
     Unknown,
     /// The value may be a secret: messages show what was written.
-    Known { value: Box<str>, written: Box<str> },
+    Known {
+        value: Box<str>,
+        written: Box<str>,
+        /// Values of its variables as messages would quote them, and what was written for each.
+        parts: Vec<(Box<str>, Box<str>)>,
+    },
 }
 
 impl Diagnostic {
@@ -164,9 +169,10 @@ impl Diagnostics {
             match self.expansions.get(&span.start) {
                 None => {}
                 Some(Expansion::Unknown) => return false,
-                Some(Expansion::Known { value, written }) => {
+                Some(Expansion::Known { value, written, parts }) => {
                     for text in found.texts() {
                         *text = replace_words(text, value, written);
+                        parts.iter().for_each(|part| conceal_quoted(text, part));
                     }
                 }
             }
@@ -178,6 +184,12 @@ impl Diagnostics {
         true
     }
 
+    /// A finding that is kept elsewhere, without the values of environment variables known here.
+    /// None: it is not to be said at all.
+    pub fn concealed(&self, mut found: Diagnostic) -> Option<Diagnostic> {
+        self.conceal(&mut found).then_some(found)
+    }
+
     /// Adds what stands in `others`, without the values of environment variables known here.
     pub fn append(&mut self, others: Diagnostics) {
         others.kept.into_iter().for_each(|found| self.push(found));
@@ -185,8 +197,15 @@ impl Diagnostics {
     }
 
     /// The string at `span` comes from the environment: messages about it show `written`.
-    pub fn expanded(&mut self, span: &Span, value: &str, written: &str) {
-        let known = Expansion::Known { value: value.into(), written: written.into() };
+    /// `parts` are the values of its variables, and what was written for each.
+    pub fn expanded(&mut self, span: &Span, value: &str, written: &str, parts: &[(String, &str)]) {
+        let escaped = |text: &str| text.escape_debug().to_string().into();
+        let parts: Vec<(Box<str>, Box<str>)> =
+            parts.iter().map(|(value, written)| (escaped(value), (*written).into())).collect();
+        for (value, written) in parts.iter().filter(|(value, _)| value.len() >= SHARED_BYTES_MIN) {
+            self.written.insert(value.to_string(), written.clone());
+        }
+        let known = Expansion::Known { value: value.into(), written: written.into(), parts };
         self.expansions.insert(span.start, known);
         if !value.is_empty() {
             self.written.insert(value.escape_debug().to_string(), written.into());
@@ -285,6 +304,45 @@ fn replace_words(text: &str, word: &str, with: &str) -> String {
     out + &text[done..]
 }
 
+/// In what a text quotes, everything that it shares with a value becomes what was written for it.
+fn conceal_quoted(text: &mut String, (value, written): &(Box<str>, Box<str>)) {
+    if value.is_empty() || !text.contains('`') {
+        return;
+    }
+    let shared: HashSet<&[u8]> = value.as_bytes().windows(SHARED_BYTES_MIN).collect();
+    let concealed = |part: &str| match part == &**value {
+        true => written.to_string(),
+        false => without(part, &shared, written),
+    };
+    let parts = text.split('`').enumerate();
+    let parts = parts.map(|(at, part)| if at % 2 == 1 { concealed(part) } else { part.to_owned() });
+    *text = parts.collect::<Vec<_>>().join("`");
+}
+
+/// `text` with each run of bytes that `shared` covers replaced.
+fn without(text: &str, shared: &HashSet<&[u8]>, with: &str) -> String {
+    let mut covered = vec![false; text.len()];
+    for (at, window) in text.as_bytes().windows(SHARED_BYTES_MIN).enumerate() {
+        if shared.contains(window) {
+            covered[at..at + SHARED_BYTES_MIN].fill(true);
+        }
+    }
+    let (mut out, mut inside) = (String::with_capacity(text.len()), false);
+    for (at, char) in text.char_indices() {
+        let hidden = covered[at..at + char.len_utf8()].contains(&true);
+        match (hidden, inside) {
+            (true, false) => out += with,
+            (true, true) => {}
+            (false, _) => out.push(char),
+        }
+        inside = hidden;
+    }
+    out
+}
+
+/// Bytes that a quoted text and a value of the environment must share at least to be told by it.
+const SHARED_BYTES_MIN: usize = 4;
+
 /// The part of a span on its first line, on character boundaries whatever the span is.
 fn first_line(text: &str, span: &Span) -> Span {
     let floor = |at: usize| {
@@ -361,7 +419,7 @@ mod tests {
     #[test]
     fn values_of_the_environment_are_concealed() {
         let mut all = Diagnostics::default();
-        all.expanded(&(0..3), "hunter2", "${PASSWORD}");
+        all.expanded(&(0..3), "hunter2", "${PASSWORD}", &[]);
         all.silence(&(8..11));
         all.push(Diagnostic::error(0..3, "`hunter2` is bad, hunter22 is not").label("hunter2"));
         all.push(Diagnostic::error(8..11, "follows from what has been said"));
@@ -375,5 +433,20 @@ mod tests {
         more.push(Diagnostic::warning(0..3, "hunter2"));
         all.append(more);
         assert!(all.iter().all(|found| found.message != "hunter2"));
+    }
+
+    #[test]
+    fn quoted_parts_of_values_are_concealed() {
+        let mut all = Diagnostics::default();
+        let parts = [("hunter2/é".to_owned(), "${S}"), ("a".to_owned(), "${T}")];
+        all.expanded(&(0..3), "/{hunter2/é}/a", "/{${S}}/${T}", &parts);
+        all.push(Diagnostic::error(0..3, "`hunter2` stands twice in `/x/hunter2/é-hunt`"));
+        all.push(Diagnostic::error(0..3, "no `a`").remedy("write `abc` in a hunt for hunter2"));
+        all.push(Diagnostic::error(9..10, "no `hunter2/é`").label("not `a`"));
+        let texts: Vec<_> = all.iter().map(|found| found.message.as_str()).collect();
+        assert_eq!(texts, ["`${S}` stands twice in `/x/${S}-${S}`", "no `${T}`", "no `${S}`"]);
+        let others: Vec<_> = all.iter().map(|it| (&*it.label, &*it.remedy)).collect();
+        assert_eq!(others[1].1, "write `abc` in a hunt for hunter2", "only what is quoted");
+        assert_eq!(others[2].0, "not `a`", "too short to be told elsewhere");
     }
 }

@@ -58,7 +58,7 @@ impl<'a> Environment<'a> {
 
     /// What `text` becomes; none where it stays as it is.
     fn string(&mut self, node: &Node, text: &str, found: &mut Diagnostics) -> Option<Box<str>> {
-        let (value, failed) = expanded(text, self.lookup);
+        let Expanded { text: value, failed, parts } = expanded(text, self.lookup);
         let span = &node.span;
         for failed in &failed {
             found.push(failed.diagnostic(node));
@@ -79,7 +79,7 @@ impl<'a> Environment<'a> {
             found.silence(span);
             return None;
         }
-        found.expanded(span, &value, text);
+        found.expanded(span, &value, text, &parts);
         Some(value.into())
     }
 }
@@ -113,8 +113,16 @@ pub fn has_reference(text: &str) -> bool {
     text.match_indices("${").any(|(at, _)| reference(&text[at..]).is_some())
 }
 
-fn expanded<'t>(text: &'t str, lookup: Lookup<'_>) -> (String, Vec<Failed<'t>>) {
-    let (mut out, mut failed) = (String::with_capacity(text.len()), Vec::new());
+/// What a string becomes.
+struct Expanded<'t> {
+    text: String,
+    failed: Vec<Failed<'t>>,
+    /// Values that went into it, each with the reference that stood for it.
+    parts: Vec<(String, &'t str)>,
+}
+
+fn expanded<'t>(text: &'t str, lookup: Lookup<'_>) -> Expanded<'t> {
+    let (mut out, mut failed, mut parts) = (String::with_capacity(text.len()), vec![], vec![]);
     let mut rest = text;
     while let Some(dollar) = rest.find('$') {
         out += &rest[..dollar];
@@ -125,7 +133,10 @@ fn expanded<'t>(text: &'t str, lookup: Lookup<'_>) -> (String, Vec<Failed<'t>>) 
             rest = &inner[literal.length..];
         } else if let Some(variable) = reference(rest) {
             match (value(&variable, lookup), variable.name) {
-                (Ok(value), _) => out += &value,
+                (Ok(value), _) => {
+                    out += &value;
+                    parts.push((value, &rest[..variable.length]));
+                }
                 (Err(why), name) => failed.push(why(name)),
             }
             rest = &rest[variable.length..];
@@ -134,7 +145,7 @@ fn expanded<'t>(text: &'t str, lookup: Lookup<'_>) -> (String, Vec<Failed<'t>>) 
             rest = &rest[1..];
         }
     }
-    (out + rest, failed)
+    Expanded { text: out + rest, failed, parts }
 }
 
 fn value<'t>(
@@ -204,15 +215,16 @@ mod tests {
             ("${A:?x}${A-x}${A:-x", "${A:?x}${A-x}${A:-x"),
             ("$ $$ $A é$", "$ $$ $A é$"),
         ] {
-            let (out, failed) = expanded(text, &lookup);
+            let Expanded { text: out, failed, .. } = expanded(text, &lookup);
             assert_eq!((out.as_str(), failed), (value, vec![]), "{text}");
         }
     }
 
     #[test]
     fn every_variable_without_a_value_is_named() {
-        let (_, failed) = expanded("${NONE}${A}${LATIN}${NONE2:-}", &lookup);
-        assert_eq!(failed, [Failed::Unset("NONE"), Failed::NotText("LATIN")]);
+        let all = expanded("${NONE}${A}${LATIN}${NONE2:-}", &lookup);
+        assert_eq!(all.failed, [Failed::Unset("NONE"), Failed::NotText("LATIN")]);
+        assert_eq!(all.parts, [("one".into(), "${A}"), ("".into(), "${NONE2:-}")]);
     }
 
     #[test]

@@ -1,15 +1,16 @@
 //! A whole configuration: the file that was named and those that it includes, merged.
 
 use std::collections::HashMap;
-use std::fs::File;
+use std::fs::{FileType, OpenOptions};
 use std::io::{self, Read};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use super::decode::Decoder;
+use super::decode::{Decoder, mismatch};
 use super::diagnostic::{Diagnostic, Diagnostics, Span};
 use super::environment::{Environment, Lookup};
 use super::merge::Merged;
-use super::read::{list, string};
+use super::read::list;
 use super::source::{Kind, Source, Sources};
 use super::tree::{Entry, Node, Spanned, Value};
 use crate::limits::{CONFIG_BYTES_MAX, CONFIG_FILES_MAX, INCLUDE_DEPTH_MAX};
@@ -145,6 +146,11 @@ impl<'a> Gathering<'a> {
             self.complete = false;
             return;
         };
+        if let Value::Array(items) = &include.value.value
+            && items.len() > patterns.len()
+        {
+            self.complete = false;
+        }
         for pattern in patterns {
             // What is not known has been said to be so.
             let known = self.decoder.found.is_known(&pattern.span());
@@ -173,9 +179,13 @@ impl<'a> Gathering<'a> {
             Ok(names) if names.is_empty() => {
                 let message = format!("no file matches `{}`", pattern.display());
                 let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { &folder };
-                let remedy = format!("put files into {}, or remove the pattern", folder.display());
+                let remedy =
+                    format!("put files into `{}`, or remove the pattern", folder.display());
                 let warning = Diagnostic::warning(span.clone(), message).label("includes nothing");
-                self.warnings.push(warning.remedy(remedy));
+                // The values of variables are known where the errors are gathered.
+                if let Some(warning) = self.decoder.found.concealed(warning.remedy(remedy)) {
+                    self.warnings.push(warning);
+                }
             }
             Ok(names) => names.iter().for_each(|name| self.file(&folder.join(name), span, depth)),
             Err(error) => {
@@ -252,7 +262,18 @@ impl<'a> Gathering<'a> {
 }
 
 fn pattern(node: &Node, decoder: &mut Decoder) -> Option<Spanned<Box<str>>> {
-    string(node, decoder).map(|text| Spanned::new(text.into(), &node.span))
+    let remedy = r#"write the path of a file in quotes: include = ["upstreams.toml"]"#;
+    match &node.value {
+        Value::String(text) if !text.is_empty() => {
+            return Some(Spanned::new(text.clone(), &node.span));
+        }
+        Value::String(_) => {
+            let empty = Diagnostic::error(node.span.clone(), "the path of a file is empty");
+            decoder.found.push(empty.label("names no file").remedy(remedy));
+        }
+        _ => decoder.found.push(mismatch(node, "the path of a file, a string").remedy(remedy)),
+    }
+    None
 }
 
 fn has_wildcard(path: &Path) -> bool {
@@ -314,8 +335,13 @@ fn matches(pattern: &[u8], name: &[u8]) -> bool {
 /// Why a file's text cannot be had.
 enum Unreadable {
     Io(io::Error),
+    /// What it is instead of a file: reading it might never end.
+    NoFile(&'static str),
     TooLarge,
-    NotText { line: usize, at: usize },
+    NotText {
+        line: usize,
+        at: usize,
+    },
 }
 
 impl Unreadable {
@@ -324,6 +350,10 @@ impl Unreadable {
             Unreadable::Io(error) => (
                 format!("the file cannot be read: {error}"),
                 "name an existing, readable file with --config FILE",
+            ),
+            Unreadable::NoFile(kind) => (
+                format!("the file cannot be read: it is {kind}"),
+                "name a regular file with --config FILE",
             ),
             Unreadable::TooLarge => (
                 format!("the file is larger than {CONFIG_BYTES_MAX} bytes"),
@@ -344,6 +374,16 @@ impl Unreadable {
                 format!("there is no file `{name}`"),
                 "not found",
                 "create it, or correct the path: it is relative to the file it stands in",
+            ),
+            Unreadable::NoFile(FOLDER) => (
+                format!("file `{name}` cannot be read: it is {FOLDER}"),
+                "not a file",
+                "include its files by a pattern, such as \"NAME/*.toml\"",
+            ),
+            Unreadable::NoFile(kind) => (
+                format!("file `{name}` cannot be read: it is {kind}"),
+                "not a file",
+                "include a regular file",
             ),
             Unreadable::Io(error) => (
                 format!("file `{name}` cannot be read: {error}"),
@@ -367,7 +407,13 @@ impl Unreadable {
 
 fn read(path: &Path, bytes_max: u64) -> Result<String, Unreadable> {
     let mut bytes = Vec::new();
-    let file = File::open(path).map_err(Unreadable::Io)?;
+    // Opening a FIFO would wait for whoever writes to it.
+    let nonblocking = OpenOptions::new().read(true).custom_flags(NONBLOCK).open(path);
+    let file = nonblocking.map_err(Unreadable::Io)?;
+    let kind = file.metadata().map_err(Unreadable::Io)?.file_type();
+    if !kind.is_file() {
+        return Err(Unreadable::NoFile(kind_name(kind)));
+    }
     file.take(bytes_max + 1).read_to_end(&mut bytes).map_err(Unreadable::Io)?;
     if bytes.len() as u64 > bytes_max {
         return Err(Unreadable::TooLarge);
@@ -378,6 +424,18 @@ fn read(path: &Path, bytes_max: u64) -> Result<String, Unreadable> {
         Unreadable::NotText { line, at }
     })
 }
+
+fn kind_name(kind: FileType) -> &'static str {
+    match kind {
+        kind if kind.is_dir() => FOLDER,
+        kind if kind.is_fifo() => "a FIFO or a pipe",
+        kind if kind.is_socket() => "a socket",
+        _ => "a device",
+    }
+}
+
+const FOLDER: &str = "a directory";
+const NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
 
 /// The key that names other files.
 pub(super) const INCLUDE: &str = "include";

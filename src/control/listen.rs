@@ -264,7 +264,7 @@ pub(crate) mod tests {
         assert!(ipv4_changed(&[renamed], &both).is_some(), "its sockets stay");
         let moved = [v6, plan(5, "four", "0.0.0.0:80")];
         assert_eq!(ipv4_changed(&moved, &both), None, "it left IPv4 alone and still does");
-        assert_eq!(ipv4_changed(&both, &[v4.clone()]), None, "it is bound anew");
+        assert_eq!(ipv4_changed(&both, std::slice::from_ref(&v4)), None, "it is bound anew");
         assert_eq!(ipv4_changed(&[v4], &both), None, "it is closed");
     }
 }

@@ -4,7 +4,7 @@ use axum::http::StatusCode;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-use crate::limits::ACKNOWLEDGE_MS;
+use crate::limits::{ACKNOWLEDGE_MS, COMPILE_MS};
 use crate::observe::render::ReloadResult;
 
 /// Somebody who asked for a reload and waits for its outcome.
@@ -56,6 +56,8 @@ pub struct Refusal {
 pub enum Reason {
     /// It has errors.
     Rejected,
+    /// It was not read and compiled in time.
+    Late,
     /// It changes what only a restart can.
     NeedsRestart,
     /// A listener that it brings in cannot be bound.
@@ -68,7 +70,9 @@ impl Reason {
     /// How it is counted.
     pub fn result(self) -> ReloadResult {
         match self {
-            Reason::Rejected | Reason::Unbound | Reason::LogUnopened => ReloadResult::Rejected,
+            Reason::Rejected | Reason::Late | Reason::Unbound | Reason::LogUnopened => {
+                ReloadResult::Rejected
+            }
             Reason::NeedsRestart => ReloadResult::NeedsRestart,
         }
     }
@@ -85,6 +89,7 @@ impl Outcome {
             Outcome::Refused { refusal, version } => {
                 let (status, error) = match refusal.reason {
                     Reason::Rejected => (StatusCode::UNPROCESSABLE_ENTITY, "rejected"),
+                    Reason::Late => (StatusCode::GATEWAY_TIMEOUT, "timed_out"),
                     Reason::NeedsRestart => (StatusCode::CONFLICT, "needs_restart"),
                     Reason::Unbound => (StatusCode::CONFLICT, "bind_failed"),
                     Reason::LogUnopened => (StatusCode::CONFLICT, "log_failed"),
@@ -107,6 +112,15 @@ impl Outcome {
             ),
         }
     }
+}
+
+/// What is said of a configuration that is not read and compiled in time.
+pub fn late() -> Refusal {
+    let text = format!(
+        "the configuration was not read and compiled within {COMPILE_MS} ms, and is still being \
+         read: see that its files are not on a file system that hangs"
+    );
+    Refusal { reason: Reason::Late, text }
 }
 
 /// What is said of workers that did not acknowledge a configuration.

@@ -170,6 +170,7 @@ impl Supervisor {
             tracing::error!("{} did not start within {START_MS} ms", late.names());
             self.exit = Some(1);
         }
+        self.on_compiler_due(now);
         self.on_acknowledgements_due(now);
         if let Some(late) = self.draining.as_ref().filter(|waiting| waiting.until <= now) {
             tracing::warn!("leaving without the word of {}", late.names());

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::mem::take;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use super::{
@@ -11,7 +11,7 @@ use super::{
 use crate::config::decode::Decoder;
 use crate::config::diagnostic::Span;
 use crate::config::read::Address;
-use crate::config::tree::Node;
+use crate::config::tree::{Node, Spanned};
 use crate::config::written::{self, Admin, Config, Driver, LogFormat, Route};
 use crate::config::{Diagnostic, Diagnostics, Gathered, Source};
 use crate::filter::{Entry, FilterChain};
@@ -82,15 +82,22 @@ pub fn compile_tree(
     Ok((snapshot(&config, rules, chains, ids, version), found))
 }
 
-/// Two sockets cannot listen on one address.
+/// Two sockets cannot listen on one address, nor on all addresses of a port and on one of them.
 fn check_addresses(config: &Config<'_>, found: &mut Diagnostics) {
     let mut seen: HashMap<SocketAddr, Span> = HashMap::new();
-    let admin = config.admin.as_ref().and_then(|admin| match admin {
-        Admin::Listen(address) => Some(address),
-        Admin::Socket(_) => None,
-    });
-    for written in admin.into_iter().chain(config.listeners.iter().map(|l| &l.address)) {
-        let (address, span) = (written.value, written.span());
+    // Those on all addresses, by port.
+    let mut all: HashMap<u16, Vec<Listens>> = HashMap::new();
+    let everything = listens(config);
+    for one in &everything {
+        let (address, span) = (one.address, one.span.clone());
+        if let IpAddr::V6(ip) = address.ip()
+            && let Some(v4) = ip.to_ipv4_mapped()
+        {
+            let message = format!("{address} is an IPv4 address in IPv6's notation");
+            let remedy = format!("write \"{}\"", SocketAddr::from((v4, address.port())));
+            found.push(Diagnostic::error(span, message).label("mapped").remedy(remedy));
+            continue;
+        }
         // Port 0 is a free port, another one each time.
         if address.port() == 0 {
             continue;
@@ -102,8 +109,64 @@ fn check_addresses(config: &Config<'_>, found: &mut Diagnostics) {
                     .other(first, "the first")
                     .remedy("give each listener, and the admin API, an address of its own"),
             );
+        } else if address.ip().is_unspecified() {
+            all.entry(address.port()).or_default().push(one.clone());
         }
     }
+    for one in &everything {
+        let wide = all.get(&one.address.port()).into_iter().flatten();
+        for wide in wide.filter(|wide| wide.includes(one)) {
+            let (narrow, address) = (one.address, wide.address);
+            found.push(
+                Diagnostic::error(one.span.clone(), format!("{narrow} is a part of {address}"))
+                    .label("one of them")
+                    .other(wide.span.clone(), "takes every address of the port")
+                    .remedy("leave one of the two out, or give it another port"),
+            );
+        }
+    }
+}
+
+/// A socket that the configuration asks for.
+#[derive(Clone)]
+struct Listens {
+    address: SocketAddr,
+    span: Span,
+    /// Whether on `[::]` it takes IPv4 too.
+    both_families: bool,
+}
+
+impl Listens {
+    /// Whether this one, on all addresses of a port, takes what `other` would listen on.
+    fn includes(&self, other: &Listens) -> bool {
+        let (mine, its) = (self.address, other.address);
+        let both = self.both_families && mine.is_ipv6();
+        // The same address twice has been said.
+        mine != its && mine.port() == its.port() && (mine.is_ipv6() == its.is_ipv6() || both)
+    }
+}
+
+/// The admin API's socket, where it has an address, and those of the listeners.
+fn listens(config: &Config<'_>) -> Vec<Listens> {
+    let admin = config.admin.as_ref().and_then(|admin| match admin {
+        Admin::Listen(address) => Some(address),
+        Admin::Socket(_) => None,
+    });
+    let listeners = || config.listeners.iter().map(|listener| &listener.address);
+    let with_ipv4: HashSet<u16> = listeners()
+        .filter(|written| written.value.is_ipv4())
+        .map(|written| written.value.port())
+        .collect();
+    let listens = |both_families, written: &Spanned<SocketAddr>| Listens {
+        address: written.value,
+        span: written.span(),
+        both_families,
+    };
+    let listener = |written: &Spanned<SocketAddr>| {
+        listens(!with_ipv4.contains(&written.value.port()), written)
+    };
+    let admin = admin.map(|written| listens(true, written));
+    admin.into_iter().chain(listeners().map(listener)).collect()
 }
 
 /// A longest target must leave room for the rest of the head.

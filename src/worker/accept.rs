@@ -1,6 +1,6 @@
 //! The listeners of one core and their accept loops.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
@@ -14,16 +14,8 @@ use crate::snapshot::Snapshot;
 /// A listener that accepts on this core.
 pub(super) struct Accepting {
     listener: Listener,
-    port: u16,
-    /// Changes only where another listener takes the socket over.
-    state: RefCell<Rc<ListenerState>>,
+    state: Rc<ListenerState>,
     closed: Cell<bool>,
-}
-
-impl Accepting {
-    fn state(&self) -> Rc<ListenerState> {
-        self.state.borrow().clone()
-    }
 }
 
 /// Begins to accept on a listener.
@@ -31,8 +23,7 @@ pub(super) fn open(worker: &Rc<Worker>, opened: Opened) -> std::io::Result<()> {
     let port = opened.socket.local_addr()?.port();
     let open = Rc::new(Accepting {
         listener: Listener::adopt(opened.socket)?,
-        port,
-        state: RefCell::new(ListenerState::new(opened.plan, port)),
+        state: ListenerState::new(opened.plan, port),
         closed: Cell::new(false),
     });
     worker.listeners.borrow_mut().push(open.clone());
@@ -44,34 +35,32 @@ pub(super) fn open(worker: &Rc<Worker>, opened: Opened) -> std::io::Result<()> {
 }
 
 /// Follows a snapshot. Listeners that stay get their new plans; one that has only got another name
-/// keeps its socket. What is left is to be closed, by [`finish`].
+/// keeps its socket and its connections. What is left is to be closed, by [`finish`].
 pub(super) fn follow(worker: &Worker, snapshot: &Snapshot) -> Vec<Rc<Accepting>> {
     let plans = &snapshot.listeners;
     let mut gone = Vec::new();
     worker.listeners.borrow_mut().retain(|open| {
-        let state = open.state();
-        let kept = plans.iter().find(|plan| plan.id == state.id());
-        if let Some(plan) = kept {
-            state.apply(plan.clone());
-        } else {
-            state.leave();
-            gone.push(open.clone());
+        let kept = plans.iter().find(|plan| plan.id == open.state.id());
+        match kept {
+            Some(plan) => open.state.apply(plan.clone()),
+            None => gone.push(open.clone()),
         }
         kept.is_some()
     });
     let mut listeners = worker.listeners.borrow_mut();
     for plan in plans {
-        if listeners.iter().any(|open| open.state().id() == plan.id) {
+        if listeners.iter().any(|open| open.state.id() == plan.id) {
             continue;
         }
         // The control thread opens no socket where one of ours is to be had.
-        let takes = |open: &Rc<Accepting>| open.state().hands_over_to(plan);
+        let takes = |open: &Rc<Accepting>| open.state.hands_over_to(plan);
         if let Some(at) = gone.iter().position(takes) {
             let open = gone.swap_remove(at);
-            open.state.replace(ListenerState::new(plan.clone(), open.port));
+            open.state.apply(plan.clone());
             listeners.push(open);
         }
     }
+    gone.iter().for_each(|open| open.state.leave());
     gone
 }
 
@@ -117,7 +106,7 @@ async fn run(worker: &Rc<Worker>, open: &Accepting) {
             }
             Err(_) if open.closed.get() => break,
             Err(error) => {
-                tracing::warn!(%error, listener = ?open.state().id(), "a connection could not be accepted");
+                tracing::warn!(%error, listener = ?open.state.id(), "a connection could not be accepted");
                 sleep_ms(DESCRIPTOR_PAUSE_MS.0).await;
             }
         }
@@ -142,7 +131,7 @@ fn admit(worker: &Rc<Worker>, stream: Stream, peer: SocketAddr, open: &Accepting
         counters.refused_at_cap.increment();
         return;
     }
-    let down = Downstream::new(stream, peer, &open.state(), &worker.core);
+    let down = Downstream::new(stream, peer, &open.state, &worker.core);
     conn::start(worker.core.clone(), Box::new(down));
 }
 

@@ -1,16 +1,21 @@
 //! The supervisor's reloads, one after the other: a new one is compiled when the one before is
 //! decided, so that workers and sockets are where the configuration in force says.
 
+<<<<<<< HEAD
 use std::sync::Arc;
 use std::time::Instant;
+=======
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+>>>>>>> fixc
 
 use super::{Supervisor, Waiting};
 use crate::control::access_log::Sink;
 use crate::control::cores;
 use crate::control::helper::Compiled;
-use crate::control::outcome::{Caller, Outcome, Reason, Refusal, unacknowledged};
+use crate::control::outcome::{Caller, Outcome, Reason, Refusal, late, unacknowledged};
 use crate::control::process::unix_time_s;
-use crate::limits::{ACKNOWLEDGE_MS, LAST_RELOAD_TEXT_BYTES_MAX};
+use crate::limits::{ACKNOWLEDGE_MS, COMPILE_MS, LAST_RELOAD_TEXT_BYTES_MAX};
 use crate::observe::render::{LastReload, ProcessView, ReloadResult};
 use crate::snapshot::Snapshot;
 
@@ -26,6 +31,9 @@ pub(super) struct Reloads {
 #[derive(Debug)]
 struct Compiling {
     since: Instant,
+    until: Instant,
+    /// Given up: whatever comes of it is dropped, and until then nothing else can be compiled.
+    late: bool,
     callers: Vec<Caller>,
 }
 
@@ -50,9 +58,11 @@ impl Reloads {
         self.applying.as_ref().map(|applying| applying.waiting.workers.len())
     }
 
-    /// When the acknowledgements of the workers are due.
+    /// When the compiler's answer, or the acknowledgements of the workers, are due.
     pub(super) fn due(&self) -> Option<Instant> {
-        self.applying.as_ref().map(|applying| applying.waiting.until)
+        let compiling = self.compiling.as_ref().filter(|compiling| !compiling.late);
+        let applying = self.applying.as_ref().map(|applying| applying.waiting.until);
+        compiling.map(|compiling| compiling.until).or(applying)
     }
 }
 
@@ -62,6 +72,9 @@ impl Supervisor {
         if self.draining.is_some() {
             tracing::warn!("no reload while draining");
             return tell(caller, &Outcome::Draining);
+        }
+        if self.reloads.compiling.as_ref().is_some_and(|compiling| compiling.late) {
+            return self.refuse(late(), caller.into_iter().collect());
         }
         let queued = self.reloads.queued.get_or_insert_default();
         // Those that have gone away would add up.
@@ -78,7 +91,12 @@ impl Supervisor {
         let Some(callers) = self.reloads.queued.take() else { return };
         let version = self.current.version + 1;
         if self.helpers.compile(version, self.current.clone(), self.fleet.len()) {
-            self.reloads.compiling = Some(Compiling { since: now, callers });
+            self.reloads.compiling = Some(Compiling {
+                since: now,
+                until: now + Duration::from_millis(COMPILE_MS),
+                late: false,
+                callers,
+            });
         } else {
             let text = "the helper thread is gone; a restart is needed".to_owned();
             self.refuse(Refusal { reason: Reason::NeedsRestart, text }, callers);
@@ -86,8 +104,17 @@ impl Supervisor {
     }
 
     pub(super) fn on_compiled(&mut self, compiled: Result<Compiled, Refusal>, now: Instant) {
-        let Some(Compiling { since, callers }) = self.reloads.compiling.take() else { return };
+        let Some(Compiling { since, late, callers, .. }) = self.reloads.compiling.take() else {
+            return;
+        };
         match compiled {
+            // Its new sockets are closed again here too.
+            _ if late => {
+                let s = now.duration_since(since).as_secs();
+                tracing::warn!(
+                    "a reload that was given up has been read after {s} s: reload again"
+                );
+            }
             // Its new sockets are closed again; nobody has been told of them.
             Ok(_) if self.draining.is_some() => tell(callers, &Outcome::Draining),
             Ok(compiled) => self.apply(compiled, callers, since, now),
@@ -170,6 +197,18 @@ impl Supervisor {
         let ms = (ms * 10.0).round() / 10.0;
         tell(callers, &Outcome::Applied { version, workers: self.fleet.len(), ms, warnings });
         self.next_reload(now);
+    }
+
+    /// Gives up on a compiler that has not answered in time: what it reads may hang for ever.
+    pub(super) fn on_compiler_due(&mut self, now: Instant) {
+        let Some(compiling) = &mut self.reloads.compiling else { return };
+        if compiling.late || compiling.until > now {
+            return;
+        }
+        compiling.late = true;
+        let mut callers = std::mem::take(&mut compiling.callers);
+        callers.extend(self.reloads.queued.take().into_iter().flatten());
+        self.refuse(late(), callers);
     }
 
     /// Gives up on workers that have not acknowledged in time.

@@ -8,7 +8,7 @@ use crate::control::listen;
 use crate::control::outcome::{Outcome, Reason, Refusal};
 use crate::control::source::Source;
 use crate::io::DriverKind;
-use crate::limits::ACKNOWLEDGE_MS;
+use crate::limits::{ACKNOWLEDGE_MS, COMPILE_MS};
 use crate::observe::access_log::log_queue;
 use crate::observe::render::ReloadResult;
 use crate::snapshot::Ids;
@@ -324,6 +324,32 @@ fn callers_that_come_meanwhile_share_the_next_reload() {
         assert!(matches!(&outcome, Outcome::Refused { refusal, .. } if refused(refusal)));
     }
     assert!(bench.supervisor.reloads.idle());
+}
+
+#[test]
+fn a_compiler_that_does_not_answer_is_given_up_until_it_comes_back() {
+    let mut bench = Bench::new("late", obedient);
+    bench.ready();
+    let good = config(bench.address, "127.0.0.1:2");
+    // Its answer is there, but nobody has looked.
+    let (first, second) = (bench.call(&good), bench.call(&good));
+    let late = Instant::now() + Duration::from_millis(COMPILE_MS + 1);
+    assert!(bench.supervisor.next_wake(Instant::now()) < late);
+    bench.supervisor.on_time(late);
+    let third = bench.call(&good);
+    for asked in [first, second, third] {
+        let mut asked = asked;
+        let Ok(Outcome::Refused { refusal, version: 1 }) = asked.try_recv() else {
+            panic!("told at once")
+        };
+        assert_eq!(refusal.reason, Reason::Late);
+        assert!(refusal.text.contains("not read and compiled within"), "{}", refusal.text);
+    }
+    assert_eq!(bench.view.borrow().reloads[ReloadResult::Rejected as usize], 2);
+    bench.until(|supervisor, _| supervisor.reloads.idle());
+    assert_eq!(bench.view.borrow().config_version, 1, "what was given up is dropped");
+    let again = bench.call(&good);
+    assert!(matches!(bench.answer(again), Outcome::Applied { version: 2, .. }));
 }
 
 #[test]
