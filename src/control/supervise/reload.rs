@@ -1,13 +1,8 @@
 //! The supervisor's reloads, one after the other: a new one is compiled when the one before is
 //! decided, so that workers and sockets are where the configuration in force says.
 
-<<<<<<< HEAD
 use std::sync::Arc;
-use std::time::Instant;
-=======
-use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
->>>>>>> fixc
 
 use super::{Supervisor, Waiting};
 use crate::control::access_log::Sink;
