@@ -292,6 +292,8 @@ fn a_signal_while_it_starts_does_not_end_it() {
         .collect();
     let text = config("127.0.0.1:0", "127.0.0.1:0") + &routes;
     let path = file("early-signal", &text);
+    // Nothing can be waited for: the point is that nothing has happened yet.
+    #[allow(clippy::disallowed_methods)]
     let start = || {
         let child = Command::new(env!("CARGO_BIN_EXE_ringway"))
             .args(["run", "--config", &path])
