@@ -149,7 +149,7 @@ fn a_log_that_cannot_be_opened_changes_nothing(driver: &'static str) {
     let said = answer["diagnostics"].as_str().expect("a text");
     let expected = format!("access log: cannot open {}: ", bad.display());
     assert!(said.starts_with(&expected), "{said}");
-    assert!(proxy.log().contains(&expected), "{}", proxy.log());
+    assert!(poll(ms(3_000), || proxy.log().contains(&expected)), "{}", proxy.log());
     let last = &proxy.status()["config"]["last_reload"];
     assert_eq!((&last["result"], &last["message"]), (&json!("rejected"), &json!(said)));
     let line = parsed(&logged(&proxy, &good, "/x/extra"));
