@@ -56,10 +56,11 @@ pub const HEAD_ROOM_BYTES: usize = 256;
 /// Time between two looks whether memory of a burst is to be given back.
 pub const TRIM_MS: u64 = 1_000;
 /// Bytes of memory that a free exchange keeps for its next request: values of filters, rewritten
-/// paths. 256 exchanges keep 4 MiB a core at most.
-pub const EXCHANGE_BYTES_KEPT: usize = 16 * 1024;
-/// Exchanges that a core keeps when they are free.
-pub const EXCHANGES_KEPT: usize = 256;
+/// paths. With [`EXCHANGES_KEPT`] that is 4 MiB a core at most.
+pub const EXCHANGE_BYTES_KEPT: usize = 8 * 1024;
+/// Exchanges that a core keeps when they are free: 1.2 KiB each. Those beyond are made anew for each
+/// request, which 512 busy connections must not come to.
+pub const EXCHANGES_KEPT: usize = 512;
 
 /// Connections taken in one turn of the accept loop, so that a burst cannot starve those accepted.
 pub const ACCEPT_BURST_MAX: usize = 64;
