@@ -51,12 +51,8 @@ pub struct RequestFacts {
     pub idempotent: bool,
     /// The protocols it offers to switch to, of those that are passed on.
     pub upgrade: Option<Vec<u8>>,
-    /// Accept as it came, where filters may change it.
-    pub accept: Option<Span>,
-    /// Referer as it came, where a log wants it.
-    pub referer: Span,
-    /// User-Agent as it came, where a log wants it.
-    pub user_agent: Span,
+    /// Fields as they came, where filters may have changed them since.
+    pub came: Option<CameFields>,
 }
 
 impl Default for RequestFacts {
@@ -67,11 +63,21 @@ impl Default for RequestFacts {
             is_head: false,
             idempotent: false,
             upgrade: None,
-            accept: None,
-            referer: Span::default(),
-            user_agent: Span::default(),
+            came: None,
         }
     }
+}
+
+/// What the log and the gateway's own answers go by, whatever filters make of it. Empty where a field
+/// is missing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CameFields {
+    /// Whether an Accept asks for JSON rather than text.
+    pub prefers_json: bool,
+    /// Referer.
+    pub referer: Span,
+    /// User-Agent.
+    pub user_agent: Span,
 }
 
 /// A request's target, normalised.
@@ -186,6 +192,36 @@ impl Attributes {
 }
 
 impl RequestContext {
+    /// Remembers fields as they came, because filters may change the head from here on.
+    pub fn remember_came(&mut self) {
+        let request = &self.request;
+        let first = |known| request.fields.iter().find(|field| field.known == known);
+        let span = |known| first(known).map_or_else(Span::default, |field| field.value);
+        self.facts.came = Some(CameFields {
+            prefers_json: self.prefers_json(),
+            referer: span(Known::Referer),
+            user_agent: span(Known::UserAgent),
+        });
+    }
+
+    /// Whether an Accept, as it came, asks for JSON rather than text.
+    pub fn prefers_json(&self) -> bool {
+        let now = || self.request.values(Known::Accept).any(prefers_json);
+        self.facts.came.map_or_else(now, |came| came.prefers_json)
+    }
+
+    /// Referer as it came; empty where it is missing.
+    pub fn referer(&self) -> &[u8] {
+        let now = || self.request.value(Known::Referer).unwrap_or_default();
+        self.facts.came.map_or_else(now, |came| self.request.text(came.referer))
+    }
+
+    /// User-Agent as it came; empty where it is missing.
+    pub fn user_agent(&self) -> &[u8] {
+        let now = || self.request.value(Known::UserAgent).unwrap_or_default();
+        self.facts.came.map_or_else(now, |came| self.request.text(came.user_agent))
+    }
+
     /// The path that routes are matched against and that the upstream is sent.
     pub fn path(&self) -> &[u8] {
         if self.target.asterisk {
@@ -239,6 +275,13 @@ impl RequestContext {
     }
 }
 
+/// Whether JSON stands before any text in an Accept.
+fn prefers_json(accept: &[u8]) -> bool {
+    let find =
+        |word: &[u8]| accept.windows(word.len()).position(|at| at.eq_ignore_ascii_case(word));
+    find(b"json").is_some_and(|json| find(b"text/").is_none_or(|text| json < text))
+}
+
 /// Identity of a request: 128 random bits in hexadecimal, or what a believed peer sent.
 #[derive(Clone, Debug, Default)]
 pub struct RequestId {
@@ -269,6 +312,42 @@ impl RequestId {
         match self.given {
             Some(span) => request.text(span),
             None => &self.hex,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_came_holds_whatever_filters_make_of_the_head() {
+        let head = b"GET / HTTP/1.1\r\nHost: a\r\nAccept: image/png\r\n\
+            Accept: application/problem+JSON, text/html\r\nUser-Agent: me\r\n\r\n";
+        let (mut context, _) = RequestContext::of_head(head).expect("valid");
+        let seen = |context: &RequestContext| {
+            let texts = [context.user_agent(), context.referer()].map(<[u8]>::to_vec);
+            (context.prefers_json(), texts)
+        };
+        let before = seen(&context);
+        assert_eq!(before, (true, [b"me".to_vec(), Vec::new()]));
+        context.remember_came();
+        assert!(context.request.remove("accept") && context.request.remove("user-agent"));
+        context.request.add("referer", b"made up");
+        assert_eq!(seen(&context), before);
+    }
+
+    #[test]
+    fn json_is_preferred_where_it_stands_before_text() {
+        for (accept, json) in [
+            ("application/json", true),
+            ("text/html, application/json", false),
+            ("application/jso", false),
+            ("*/*", false),
+            ("jjson", true),
+            ("", false),
+        ] {
+            assert_eq!(prefers_json(accept.as_bytes()), json, "{accept}");
         }
     }
 }

@@ -218,10 +218,9 @@ mod tests {
     use std::sync::mpsc::{Receiver, Sender, channel};
 
     use super::*;
-    use crate::base::random::Random;
     use crate::config::decode::Decoder;
     use crate::config::tree::{Node, Value};
-    use crate::context::Matched;
+    use crate::filter::testing::{answer_call, call};
     use crate::http::ResponseHead;
 
     /// Notes its name at every hook, and does what it is told.
@@ -298,15 +297,7 @@ mod tests {
             let head = b"GET / HTTP/1.1\r\nHost: a.test\r\nx-one: 1\r\n\r\n";
             let (mut context, _) = RequestContext::of_head(head).expect("valid");
             let mut decisions = Vec::new();
-            let mut call = Call {
-                context: &mut context,
-                route: Matched::default(),
-                listener: "",
-                upstream: "",
-                random: &Random::new(),
-                worker: (0, 1),
-                decision: None,
-            };
+            let mut call = call(&mut context);
             for last in [Phase::Transform, Phase::Upstream] {
                 let decided = |id, decision| decisions.push((id, decision));
                 match chain.on_request(&mut progress, last, &mut call, decided) {
@@ -314,15 +305,8 @@ mod tests {
                     Passed::Answered(..) | Passed::Waits(_) => break,
                 }
             }
-            let mut answer = AnswerCall {
-                context: &context,
-                head: &mut ResponseHead::default(),
-                route: Matched::default(),
-                listener: "",
-                upstream: "",
-                endpoint: "",
-                upstream_ms: None,
-            };
+            let mut head = ResponseHead::default();
+            let mut answer = answer_call(&context, &mut head);
             chain.on_response(&mut progress, &mut answer);
             chain.on_log(&mut progress, &context, 200);
             (self.notes.1.try_iter().collect(), decisions)

@@ -35,47 +35,40 @@ pub const KIND: Kind = Kind {
               methods = [\"GET\", \"POST\", \"PUT\"]\nheaders = [\"content-type\", \"x-api-key\"]\n\
               expose = [\"ratelimit\"]\ncredentials = true\nmax_age = \"10m\"\n",
     keys: &[
-        key(
+        Key::of("filter.cors", 
             "origins",
             "list",
             "required",
             "`\"https://app.example.com\"`, with a port where it is not the scheme's own; \
              `\"https://*.example.com\"` is every name below it; `\"*\"` is everybody",
         ),
-        key(
+        Key::of("filter.cors", 
             "methods",
             "list",
             "`[\"GET\", \"HEAD\", \"POST\"]`",
             "methods that may be used; `\"*\"` is all",
         ),
-        key(
+        Key::of("filter.cors", 
             "headers",
             "list",
             "none",
             "request fields that may be sent beyond the safe ones; `\"*\"` is all but Authorization, \
              which has to be named",
         ),
-        key("expose", "list", "none", "fields of the answer that the page may read; `\"*\"` is all"),
-        key(
+        Key::of("filter.cors", "expose", "list", "none", "fields of the answer that the page may read; `\"*\"` is all"),
+        Key::of("filter.cors", 
             "credentials",
             "flag",
             "`false`",
             "whether cookies and authentication may be sent; with it `\"*\"` is an error, since \
              browsers refuse it",
         ),
-        key("max_age", "duration", "none", "how long a preflight's answer may be kept"),
+        Key::of("filter.cors", "max_age", "duration", "none", "how long a preflight's answer may be kept"),
     ],
     decode,
 };
 
-const fn key(
-    name: &'static str,
-    kind: &'static str,
-    default: &'static str,
-    meaning: &'static str,
-) -> Key {
-    Key { section: "filter.cors", name, kind, default, meaning }
-}
+
 
 #[derive(Debug)]
 struct Cors {
@@ -354,8 +347,7 @@ const FIELDS: &[&str] =
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::random::Random;
-    use crate::context::Matched;
+    use crate::filter::testing::{answer_call, call};
     use crate::filter::testing::{decoded, refused};
 
     const SHOP: &str = "origins = [\"https://a.example\", \"https://*.b.example:8443\"]\n\
@@ -377,15 +369,7 @@ mod tests {
         let filter = decoded("cors", text);
         let head = format!("{head}\r\nHost: api.example\r\n\r\n");
         let (mut context, _) = RequestContext::of_head(head.as_bytes()).expect("valid");
-        let mut call = Call {
-            context: &mut context,
-            route: Matched::default(),
-            listener: "",
-            upstream: "",
-            random: &Random::new(),
-            worker: (0, 1),
-            decision: None,
-        };
+        let mut call = call(&mut context);
         let status = match filter.on_request(&mut call) {
             Verdict::Respond(reply) => Some(reply.status),
             Verdict::Continue => None,
@@ -394,15 +378,7 @@ mod tests {
         edit(&mut context.request);
         let mut head = ResponseHead::default();
         upstream.iter().for_each(|(name, value)| head.add(name, value.as_bytes()));
-        filter.on_response(&mut AnswerCall {
-            context: &context,
-            head: &mut head,
-            route: Matched::default(),
-            listener: "",
-            upstream: "",
-            endpoint: "",
-            upstream_ms: None,
-        });
+        filter.on_response(&mut answer_call(&context, &mut head));
         let fields = String::from_utf8_lossy(head.added.bytes()).replace("\r\n", "; ");
         (status, fields.replace("Access-Control-", ""))
     }

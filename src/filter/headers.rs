@@ -35,13 +35,13 @@ pub const KIND: Kind = Kind {
               response = { set = { x-served-by = \"${endpoint.address}\" }, \
               add = { set-cookie = \"seen=1; Path=/\" }, remove = [\"server\"] }\n",
     keys: &[
-        key("filter.headers", "set", "fields", SET),
-        key("filter.headers", "add", "fields", ADD),
-        key("filter.headers", "remove", "list of names", REMOVE),
-        key("filter.headers", "response", "table", "what is done to the answer"),
-        key("filter.headers.response", "set", "fields", SET),
-        key("filter.headers.response", "add", "fields", ADD),
-        key("filter.headers.response", "remove", "list of names", REMOVE),
+        Key::of("filter.headers", "set", "fields", "none", SET),
+        Key::of("filter.headers", "add", "fields", "none", ADD),
+        Key::of("filter.headers", "remove", "list of names", "none", REMOVE),
+        Key::of("filter.headers", "response", "table", "none", "what is done to the answer"),
+        Key::of("filter.headers.response", "set", "fields", "none", SET),
+        Key::of("filter.headers.response", "add", "fields", "none", ADD),
+        Key::of("filter.headers.response", "remove", "list of names", "none", REMOVE),
     ],
     decode,
 };
@@ -51,14 +51,7 @@ const ADD: &str = "names and values; each is one more field, but for a request's
      one: the cookies are joined";
 const REMOVE: &str = "names; all fields with one of them are left out";
 
-const fn key(
-    section: &'static str,
-    name: &'static str,
-    kind: &'static str,
-    meaning: &'static str,
-) -> Key {
-    Key { section, name, kind, default: "none", meaning }
-}
+
 
 /// Whose fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -359,7 +352,7 @@ const TRUST: &str =
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::random::Random;
+    use crate::filter::testing::{answer_call, call};
     use crate::context::{Matched, RequestContext};
     use crate::filter::testing::{decoded, refused};
     use crate::http::ResponseHead;
@@ -370,15 +363,7 @@ mod tests {
     fn edited(text: &str, head: &[u8]) -> (RequestContext, Option<Phase>) {
         let filter = decoded("headers", text);
         let (mut context, _) = RequestContext::of_head(head).expect("valid");
-        let mut call = Call {
-            context: &mut context,
-            route: Matched { route: "r1", ..Matched::default() },
-            listener: "main",
-            upstream: "orders",
-            random: &Random::new(),
-            worker: (0, 1),
-            decision: None,
-        };
+        let mut call = Call { route: Matched { route: "r1", ..Matched::default() }, listener: "main", upstream: "orders", ..call(&mut context) };
         assert!(matches!(filter.on_request(&mut call), Verdict::Continue));
         (context, filter.phase())
     }
@@ -445,15 +430,7 @@ mod tests {
         let mut head = ResponseHead { status: 404, ..ResponseHead::default() };
         head.add("server", b"x");
         head.add("X-S", b"x");
-        filter.on_response(&mut AnswerCall {
-            context: &context,
-            head: &mut head,
-            route: Matched::default(),
-            listener: "",
-            upstream: "",
-            endpoint: "e:1",
-            upstream_ms: None,
-        });
+        filter.on_response(&mut AnswerCall { endpoint: "e:1", ..answer_call(&context, &mut head) });
         assert_eq!(head.added.bytes(), b"x-s: 404 e:1\r\nx-s: b\r\n");
         let hooks = Hooks { request: false, response: true, log: false };
         assert_eq!(filter.hooks(), hooks);

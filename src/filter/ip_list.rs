@@ -22,20 +22,8 @@ pub const KIND: Kind = Kind {
     example: "[filter.office]\nkind = \"ip_list\"\nallow = [\"10.0.0.0/8\", \"2001:db8::/32\"]\n\
               deny = [\"10.9.0.0/16\"]\n",
     keys: &[
-        Key {
-            section: "filter.ip_list",
-            name: "allow",
-            kind: "networks",
-            default: "everybody",
-            meaning: "who may come in; an address alone is a network of one",
-        },
-        Key {
-            section: "filter.ip_list",
-            name: "deny",
-            kind: "networks",
-            default: "nobody",
-            meaning: "who may not, even if `allow` has them",
-        },
+        Key::of("filter.ip_list", "allow", "networks", "everybody", "who may come in; an address alone is a network of one"),
+        Key::of("filter.ip_list", "deny", "networks", "nobody", "who may not, even if `allow` has them"),
     ],
     decode,
 };
@@ -100,8 +88,8 @@ impl Filter for IpList {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::random::Random;
-    use crate::context::{Matched, RequestContext};
+    use crate::filter::testing::call;
+    use crate::context::RequestContext;
     use crate::filter::testing::decoded;
 
     fn networks(written: &[&str]) -> Networks {
@@ -114,15 +102,7 @@ mod tests {
         let (mut context, _) =
             RequestContext::of_head(b"GET / HTTP/1.1\r\nHost: a.test\r\n\r\n").expect("valid");
         context.client.address = client.parse().expect("an address");
-        let verdict = decoded("ip_list", filter).on_request(&mut Call {
-            context: &mut context,
-            route: Matched::default(),
-            listener: "",
-            upstream: "",
-            random: &Random::new(),
-            worker: (0, 1),
-            decision: None,
-        });
+        let verdict = decoded("ip_list", filter).on_request(&mut call(&mut context));
         matches!(verdict, Verdict::Continue)
     }
 

@@ -8,7 +8,7 @@ pub mod chain;
 pub mod gcra;
 pub mod kept;
 #[cfg(test)]
-pub mod testing;
+pub(crate) mod testing;
 
 pub use chain::{Entry, FilterChain, OnError, Passed, Pending, Progress};
 pub use kept::Kept;
@@ -88,6 +88,19 @@ pub struct Key {
     pub default: &'static str,
     /// Meaning.
     pub meaning: &'static str,
+}
+
+impl Key {
+    /// A row of the reference.
+    pub const fn of(
+        section: &'static str,
+        name: &'static str,
+        kind: &'static str,
+        default: &'static str,
+        meaning: &'static str,
+    ) -> Key {
+        Key { section, name, kind, default, meaning }
+    }
 }
 
 /// Reads a filter's table. `None` after something was added to what was found.

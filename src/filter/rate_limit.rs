@@ -23,7 +23,8 @@ pub const KIND: Kind = Kind {
             others are answered with 429, the code `rate_limited` and Retry-After. RateLimit-Policy \
             and RateLimit (draft-ietf-httpapi-ratelimit-headers-09) tell clients where they stand. \
             A filter with a name is one limit for all routes that name it. Buckets outlive reloads: \
-            a changed rate, burst or size refills none. Keys are counted in a table of fixed size; \
+            what is spent stays spent, and comes back at the new rate; a raised burst adds its \
+            difference, and a changed scope starts afresh. Keys are counted in a table of fixed size; \
             where more than fit are active at a time, some share a bucket (`keys_max`). From 100 \
             requests a second on the rate is kept within 2 % over ten seconds, by all workers \
             together; below that within one request and the burst.",
@@ -31,7 +32,7 @@ pub const KIND: Kind = Kind {
               rate = \"1000/s\"\nburst = 2000\nmissing = \"client\"\nscope = \"node\"\n\
               headers = true\nkeys_max = 65_536\n",
     keys: &[
-        key(
+        Key::of("filter.rate_limit", 
             "key",
             "value",
             "required",
@@ -39,29 +40,29 @@ pub const KIND: Kind = Kind {
              of IPv6 its /64, which one customer has), `\"header:NAME\"`, `\"cookie:NAME\"`, \
              `\"query:NAME\"` or `\"route\"`",
         ),
-        key("rate", "rate", "required", "`\"100/s\"`, `\"6000/m\"`, `\"10/h\"` or `\"1000/d\"`"),
-        key(
+        Key::of("filter.rate_limit", "rate", "rate", "required", "`\"100/s\"`, `\"6000/m\"`, `\"10/h\"` or `\"1000/d\"`"),
+        Key::of("filter.rate_limit", 
             "burst",
             "number",
             "a second of the rate, at least 1",
             "requests that may come at once after a pause; 1.5 to 2 seconds of the rate suit most",
         ),
-        key(
+        Key::of("filter.rate_limit", 
             "missing",
             "word",
             "`\"client\"`",
             "a request without the key: `\"client\"` counts it by its address, `\"share\"` counts \
              all of them together, `\"allow\"` lets it pass",
         ),
-        key(
+        Key::of("filter.rate_limit", 
             "scope",
             "word",
             "`\"node\"`",
             "`\"node\"` counts for all workers together; `\"core\"` gives each worker its part of \
              rate and burst, and shares nothing",
         ),
-        key("headers", "flag", "`true`", "whether answers to allowed requests tell the limit too"),
-        key(
+        Key::of("filter.rate_limit", "headers", "flag", "`true`", "whether answers to allowed requests tell the limit too"),
+        Key::of("filter.rate_limit", 
             "keys_max",
             "number",
             "`65536`; `512` for `key = \"route\"`",
@@ -72,14 +73,7 @@ pub const KIND: Kind = Kind {
     decode,
 };
 
-const fn key(
-    name: &'static str,
-    kind: &'static str,
-    default: &'static str,
-    meaning: &'static str,
-) -> Key {
-    Key { section: "filter.rate_limit", name, kind, default, meaning }
-}
+
 
 #[derive(Debug)]
 struct RateLimit {
@@ -361,7 +355,7 @@ const NOBODY: u8 = 2;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::random::Random;
+    use crate::filter::testing::{answer_call, call};
     use crate::context::{Matched, RequestContext};
     use crate::filter::testing::{WORKERS, decode, decoded, refused};
     use crate::filter::{Decision, Kept};
@@ -372,15 +366,7 @@ mod tests {
         let text = format!("GET /a?k=1 HTTP/1.1\r\nHost: a.test\r\n{head}\r\n");
         let (mut context, _) = RequestContext::of_head(text.as_bytes()).expect("valid");
         context.client.address = client.parse().expect("an address");
-        let mut call = Call {
-            context: &mut context,
-            route: Matched { route: "r1", ..Matched::default() },
-            listener: "",
-            upstream: "",
-            random: &Random::new(),
-            worker,
-            decision: None,
-        };
+        let mut call = Call { route: Matched { route: "r1", ..Matched::default() }, worker, ..call(&mut context) };
         let verdict = filter.on_request(&mut call);
         let decision = call.decision;
         let mut head = ResponseHead::default();
@@ -392,15 +378,7 @@ mod tests {
             Verdict::Continue => assert_eq!(decision, Some(Decision::Allowed)),
             Verdict::Wait(_) => panic!("it does not wait"),
         }
-        filter.on_response(&mut AnswerCall {
-            context: &context,
-            head: &mut head,
-            route: Matched::default(),
-            listener: "",
-            upstream: "",
-            endpoint: "",
-            upstream_ms: None,
-        });
+        filter.on_response(&mut answer_call(&context, &mut head));
         String::from_utf8_lossy(head.added.bytes()).replace("\r\n", "; ")
     }
 

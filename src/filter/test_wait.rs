@@ -16,20 +16,8 @@ pub const KIND: Kind = Kind {
     example: "[filter.slow]\nkind = \"test_wait\"\non_error = \"skip\"\nms = 10\n\
               outcome = \"continue\"\n",
     keys: &[
-        Key {
-            section: "filter.test_wait",
-            name: "ms",
-            kind: "number",
-            default: "0",
-            meaning: "how long to wait, in milliseconds",
-        },
-        Key {
-            section: "filter.test_wait",
-            name: "outcome",
-            kind: "word",
-            default: "\"continue\"",
-            meaning: "`continue`, `fail`, `answer`, `change`, `again` or `panic`",
-        },
+        Key::of("filter.test_wait", "ms", "number", "0", "how long to wait, in milliseconds"),
+        Key::of("filter.test_wait", "outcome", "word", "\"continue\"", "`continue`, `fail`, `answer`, `change`, `again` or `panic`"),
     ],
     decode,
 };

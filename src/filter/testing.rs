@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
-use super::{Build, Filter, FilterId, KINDS, Kept};
+use super::{AnswerCall, Build, Call, Filter, FilterId, KINDS, Kept};
+use crate::base::random::Random;
 use crate::config::decode::{Decoder, Fields};
 use crate::config::tree::Node;
 use crate::config::{Diagnostics, Source};
+use crate::context::{Matched, RequestContext};
+use crate::http::ResponseHead;
 
 /// Workers that filters are made for.
 pub const WORKERS: usize = 16;
@@ -46,4 +49,31 @@ pub fn decoded(kind: &str, text: &str) -> Arc<dyn Filter> {
 pub fn refused(kind: &str, text: &str) -> String {
     let said = decode(kind, text, &mut Kept::default()).err();
     said.unwrap_or_else(|| panic!("taken: {text}"))
+}
+
+/// A request on its way through a filter: on no route and to no upstream, unless a test says so.
+pub fn call(context: &mut RequestContext) -> Call<'_> {
+    Call {
+        context,
+        route: Matched::default(),
+        listener: "",
+        upstream: "",
+        // A test's own, for as long as it likes.
+        random: Box::leak(Box::new(Random::new())),
+        worker: (0, 1),
+        decision: None,
+    }
+}
+
+/// The same for an answer.
+pub fn answer_call<'a>(context: &'a RequestContext, head: &'a mut ResponseHead) -> AnswerCall<'a> {
+    AnswerCall {
+        context,
+        head,
+        route: Matched::default(),
+        listener: "",
+        upstream: "",
+        endpoint: "",
+        upstream_ms: None,
+    }
 }

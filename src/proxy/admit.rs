@@ -23,9 +23,6 @@ pub(super) fn admit(exchange: &mut Exchange, place: &Place<'_>) -> Result<(), Er
     context.timing.started = Some(Instant::now());
     context.request_id = request_id(&context.request, place.down, place.core);
     context.client = client_facts(&context.request, place);
-    if place.core.log.borrow().is_on() {
-        note(context);
-    }
     read_facts(context)?;
     let path = context.read_target()?;
     context.check_host()?;
@@ -69,18 +66,6 @@ fn request_id(request: &RequestHead, down: &Downstream, core: &Core) -> RequestI
             RequestId::given(field.value)
         }
         _ => RequestId::make(&core.random),
-    }
-}
-
-/// Remembers what the log and the gateway's own answers look at, before filters change it.
-pub(super) fn note(context: &mut RequestContext) {
-    for field in &context.request.fields {
-        match field.known {
-            Known::Accept => context.facts.accept = Some(field.value),
-            Known::Referer => context.facts.referer = field.value,
-            Known::UserAgent => context.facts.user_agent = field.value,
-            _ => {}
-        }
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use super::admit;
 use super::exchange::{Answer, Exchange, Matched};
 use super::forward::Place;
 use super::serve::Ended;
@@ -51,7 +50,7 @@ fn run(exchange: &mut Exchange, place: &Place<'_>, last: Phase) -> Step {
     }
     let mut progress = matched.progress.get();
     if !progress.has_begun() {
-        admit::note(context);
+        context.remember_came();
     }
     let mut call = call(context, place, route, matched.upstream_name());
     let passed =

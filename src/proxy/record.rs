@@ -99,8 +99,8 @@ fn log(exchange: &Exchange, place: &Place<'_>, times: &Times) {
             Version::Http11 => "HTTP/1.1",
         },
         host: context.host().unwrap_or_default(),
-        referer: request.text(context.facts.referer),
-        user_agent: request.text(context.facts.user_agent),
+        referer: context.referer(),
+        user_agent: context.user_agent(),
         status: match (answer.status, answer.error) {
             (0, Some(kind)) => kind.status(),
             (status, _) => status,

@@ -7,7 +7,7 @@ use super::serve::{Ended, Next};
 use crate::base::buffer::Buf;
 use crate::error::ErrorKind;
 use crate::filter::Reply;
-use crate::http::{BodyFraming, Known, Span, Version};
+use crate::http::{BodyFraming, Span, Version};
 use crate::http1::conn::write_all;
 use crate::http1::encode::{Persistence, ResponseEdit, encode_response};
 use crate::io::Wait;
@@ -64,8 +64,8 @@ fn ends_connection(exchange: &Exchange, place: &Place<'_>, error: Option<ErrorKi
 }
 
 /// Puts the answer together, lets the filters on responses change it, and encodes it.
-fn encode(exchange: &mut Exchange, place: &Place<'_>, reply: Reply, close: bool) -> Buf {
-    let body = content(exchange, &reply);
+fn encode(exchange: &mut Exchange, place: &Place<'_>, mut reply: Reply, close: bool) -> Buf {
+    let body = content(exchange, &mut reply);
     let Exchange { context, answer, matched, .. } = exchange;
     let head = &mut answer.head;
     head.reset();
@@ -120,16 +120,12 @@ struct Content {
 }
 
 /// The content of an answer; of an error it is a sentence with its code, as the client likes it.
-fn content(exchange: &Exchange, reply: &Reply) -> Content {
+fn content(exchange: &Exchange, reply: &mut Reply) -> Content {
     let Some(kind) = reply.error.filter(|_| reply.body.is_empty()) else {
-        return Content { kind: None, bytes: reply.body.clone() };
+        return Content { kind: None, bytes: std::mem::take(&mut reply.body) };
     };
     let request = &exchange.context.request;
-    let prefers_json = match exchange.context.facts.accept {
-        Some(accept) => prefers_json(request.text(accept)),
-        None => request.head_len > 0 && request.values(Known::Accept).any(prefers_json),
-    };
-    if prefers_json {
+    if request.head_len > 0 && exchange.context.prefers_json() {
         let request_id = exchange.context.request_id.text(request);
         let text = format!(
             "{{\"status\":{},\"code\":\"{}\",\"detail\":\"{}\",\"request_id\":\"{}\"}}\n",
@@ -143,12 +139,6 @@ fn content(exchange: &Exchange, reply: &Reply) -> Content {
     }
     let text = format!("{} {} ({})\n", kind.status(), kind.text(), kind.code());
     Content { kind: Some("text/plain; charset=utf-8"), bytes: text.into() }
-}
-
-fn prefers_json(accept: &[u8]) -> bool {
-    let text = String::from_utf8_lossy(accept).to_ascii_lowercase();
-    let json = text.find("json");
-    json.is_some_and(|json| text.find("text/").is_none_or(|text| json < text))
 }
 
 fn reason(status: u16) -> &'static str {

@@ -140,8 +140,8 @@ impl<K> Default for Given<K> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::random::Random;
     use crate::context::{Matched, RequestContext};
+    use crate::filter::testing::call;
     use crate::filter::{Call, Verdict};
     use crate::snapshot::{Snapshot, compile};
 
@@ -197,13 +197,8 @@ mod tests {
         let (mut context, _) =
             RequestContext::of_head(b"GET / HTTP/1.1\r\nHost: a.test\r\n\r\n").expect("valid");
         let verdict = snapshot.filters[0].filter.on_request(&mut Call {
-            context: &mut context,
             route: Matched { route: "r", ..Matched::default() },
-            listener: "",
-            upstream: "",
-            random: &Random::new(),
-            worker: (0, 1),
-            decision: None,
+            ..call(&mut context)
         });
         matches!(verdict, Verdict::Continue)
     }

@@ -2,11 +2,11 @@
 
 use super::*;
 use crate::observe::AccessRecord;
+use crate::observe::access_log::record::testing::record;
 use crate::observe::access_log::{Format, LogBuffer, LogCounts, Target, log_queue};
 use rustix::fs::{Mode, OFlags};
 use std::fs::File;
 use std::io::Read;
-use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -42,32 +42,9 @@ impl Drop for Directory {
 
 /// `response_body_bytes` numbers the records, `worker` stands in the target.
 fn log(buffer: &mut LogBuffer, worker: usize, number: u64) {
-    buffer.record(&AccessRecord {
-        started_us: 1_795_999_109_004_217,
-        client: IpAddr::V4(Ipv4Addr::LOCALHOST),
-        method: b"GET",
-        target: format!("/worker/{worker}").as_bytes(),
-        version: "HTTP/1.1",
-        host: b"a.test",
-        referer: b"",
-        user_agent: b"",
-        status: 200,
-        request_body_bytes: 0,
-        response_body_bytes: number,
-        request_id: b"",
-        listener: "public",
-        route: "r",
-        upstream: "u",
-        endpoint: "127.0.0.1:9001",
-        retries: 0,
-        total_us: 0,
-        gateway_us: 0,
-        connect_us: None,
-        upstream_head_us: None,
-        error: None,
-        config_version: 1,
-        worker,
-    });
+    let target = format!("/worker/{worker}");
+    let target = target.as_bytes();
+    buffer.record(&AccessRecord { target, worker, ..record(number) });
 }
 
 fn start(target: Option<&Path>, workers: usize) -> (Writer, Vec<LogBuffer>) {

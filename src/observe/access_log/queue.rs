@@ -227,36 +227,7 @@ const CHUNK_CAPACITY: usize = ACCESS_LOG_CHUNK_BYTES + RECORD_BYTES_MAX;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::{IpAddr, Ipv4Addr};
-
-    fn record(number: u64) -> AccessRecord<'static> {
-        AccessRecord {
-            started_us: number,
-            client: IpAddr::V4(Ipv4Addr::LOCALHOST),
-            method: b"GET",
-            target: b"/",
-            version: "HTTP/1.1",
-            host: b"a.test",
-            referer: b"",
-            user_agent: b"",
-            status: 200,
-            request_body_bytes: 0,
-            response_body_bytes: number,
-            request_id: b"",
-            listener: "public",
-            route: "r",
-            upstream: "u",
-            endpoint: "127.0.0.1:9001",
-            retries: 0,
-            total_us: 0,
-            gateway_us: 0,
-            connect_us: None,
-            upstream_head_us: None,
-            error: None,
-            config_version: 1,
-            worker: 0,
-        }
-    }
+    use crate::observe::access_log::record::testing::record;
 
     fn on() -> (LogBuffer, LogReceiver) {
         let (mut buffer, receiver) = log_queue();
