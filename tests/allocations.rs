@@ -71,6 +71,9 @@ const FILTERS: &str = "{ kind = \"ip_list\", allow = [\"127.0.0.0/8\"] }, \
               x-upstream = \"${upstream.name}\" }, \
       add = { x-more = \"1\" }, remove = [\"x-none\"], \
       response = { set = { x-status = \"${response.status}\" }, remove = [\"server\"] } }";
+/// What a load balancer in front adds, which the listener trusts.
+const BELIEVED: &str = "X-Forwarded-For: 192.0.2.1, 127.0.0.9\r\nX-Forwarded-Proto: https\r\n\
+    X-Forwarded-Port: 443\r\nX-Request-Id: given\r\n";
 const WARM_UP: usize = 300;
 const REQUESTS: usize = 1_000;
 /// A machine that stands still for longer than a sweep lets the proxy park the connection, which
@@ -83,9 +86,16 @@ fn requests_allocate_nothing_after_a_warm_up() {
     EXCUSED.set(true);
     for driver in ["io_uring", "epoll"] {
         let (proxy, _inbox) = start(driver, origin());
-        for path in ["/small", "/chunked", "/large", "/small/filtered"] {
+        for (path, fields) in [
+            ("/small", ""),
+            ("/chunked", ""),
+            ("/large", ""),
+            ("/small/filtered", ""),
+            ("/small", BELIEVED),
+        ] {
             let mut client = TcpStream::connect(proxy).expect("a worker accepts");
-            let request = format!("GET {path} HTTP/1.1\r\nHost: a.test\r\nAccept: */*\r\n\r\n");
+            let request =
+                format!("GET {path} HTTP/1.1\r\nHost: a.test\r\nAccept: */*\r\n{fields}\r\n");
             exchange(&mut client, request.as_bytes(), WARM_UP);
             let free = (0..ROUNDS).any(|_| {
                 let before = ALLOCATIONS.load(Ordering::Relaxed);
@@ -174,7 +184,9 @@ fn serve(mut stream: TcpStream) {
 fn start(driver: &str, origin: SocketAddr) -> (SocketAddr, InboxSender) {
     let text = format!(
         "[runtime]\nworkers = 1\ndriver = \"{driver}\"\n\n\
-         [listener.public]\naddress = \"127.0.0.1:0\"\n\n\
+         [access_log]\npath = \"stdout\"\nformat = \"json\"\n\
+         [listener.public]\naddress = \"127.0.0.1:0\"\n\
+         trusted_proxies = [\"127.0.0.0/8\"]\n\n\
          [upstream.app]\nendpoints = [{{ address = \"{origin}\" }}]\n\n\
          [[route]]\nid = \"all\"\nprefix = \"/\"\nupstream = \"app\"\n\n\
          [[route]]\nid = \"filtered\"\nprefix = \"/small/filtered\"\nupstream = \"app\"\n\

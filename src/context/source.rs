@@ -244,8 +244,7 @@ fn headers<'a>(context: &'a RequestContext, name: &str) -> impl Iterator<Item = 
 /// keeps its case.
 fn cookies<'a>(context: &'a RequestContext, name: &[u8]) -> impl Iterator<Item = &'a [u8]> {
     note(&COOKIE_SCANS);
-    let request = &context.request;
-    let lines = request.values(Known::Cookie).chain(request.added.values(b"cookie"));
+    let lines = context.request.values_named("cookie");
     lines.flat_map(|line| line.split(|byte| *byte == b';')).filter_map(move |pair| {
         let pair = pair.trim_ascii();
         let at = memchr::memchr(b'=', pair)?;

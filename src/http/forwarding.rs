@@ -51,13 +51,12 @@ impl Forwarding {
 /// The client behind a chain of proxies: from the nearest hop on, the first that is not believed.
 /// `lists` are the values of X-Forwarded-For in order; what is no address ends the search.
 pub fn origin_of<'a>(
-    lists: impl Iterator<Item = &'a [u8]>,
+    lists: impl DoubleEndedIterator<Item = &'a [u8]>,
     peer: IpAddr,
     believed: impl Fn(IpAddr) -> bool,
 ) -> IpAddr {
-    let lists: Vec<&[u8]> = lists.collect();
     let mut client = peer;
-    for hop in lists.iter().rev().flat_map(|list| list.rsplit(|byte| *byte == b',')) {
+    for hop in lists.rev().flat_map(|list| list.rsplit(|byte| *byte == b',')) {
         let hop = hop.trim_ascii();
         if hop.is_empty() {
             continue;

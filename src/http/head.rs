@@ -247,7 +247,7 @@ macro_rules! shared {
 
             /// Values of the fields with a known name, in order.
             #[inline]
-            pub fn values(&self, known: Known) -> impl Iterator<Item = &[u8]> {
+            pub fn values(&self, known: Known) -> impl DoubleEndedIterator<Item = &[u8]> {
                 let bytes = self.bytes.filled();
                 self.fields.iter().filter(move |f| f.known == known).map(move |f| f.value.of(bytes))
             }

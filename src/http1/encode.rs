@@ -337,6 +337,6 @@ fn trusted_forwarding_lines(out: &mut Buf, head: &RequestHead, facts: &Forwardin
         out.extend(b"X-Forwarded-Proto: http\r\n");
     }
     if head.value(Known::XForwardedPort).is_none() {
-        line(out, b"X-Forwarded-Port", facts.port.to_string().as_bytes());
+        line(out, b"X-Forwarded-Port", itoa::Buffer::new().format(facts.port).as_bytes());
     }
 }
