@@ -5,6 +5,7 @@ pub mod forwarding;
 pub mod head;
 pub mod host;
 pub mod uri;
+pub mod websocket;
 
 pub use forwarding::Forwarding;
 pub use head::{Field, Known, RequestHead, ResponseHead, Span, Version};

@@ -335,3 +335,9 @@ async fn send_data(
     });
     signal.writing(sending).await?
 }
+impl Broken {
+    /// x
+    pub fn kind(self, _answered: bool) -> crate::error::ErrorKind {
+        crate::error::ErrorKind::UpstreamClosed
+    }
+}
