@@ -1,7 +1,7 @@
 //! x
 use crate::error::ErrorKind;
 use crate::http::RequestHead;
-use crate::http1::encode::RequestEdit;
+use crate::http::edit::RequestEdit;
 /// x
 pub fn encode_request(
     _h: &RequestHead,

@@ -1,6 +1,6 @@
 //! x
 use crate::http::ResponseHead;
-use crate::http1::encode::ResponseEdit;
+use crate::http::edit::ResponseEdit;
 /// x
 pub fn encode_response(_h: &ResponseHead, _e: &ResponseEdit<'_>) -> http::Response<()> {
     http::Response::new(())
