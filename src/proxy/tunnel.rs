@@ -48,6 +48,10 @@ pub(super) async fn run(
     if let Some(total) = job.total {
         total.disarm();
     }
+    let total = Timer::new(&job.core.deadlines, job.down.target(Some(job.lease.handle())));
+    if let Some(total_ms) = job.settings().tunnel_total_timeout_ms {
+        total.arm(Wait::Tunnel, total_ms);
+    }
     let counters = &job.core.counters;
     counters.tunnels.increment();
     let _open = Open(counters);
