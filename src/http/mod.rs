@@ -2,8 +2,8 @@
 
 pub mod added;
 pub mod forwarding;
-pub mod head;
 pub mod grpc;
+pub mod head;
 pub mod host;
 pub mod passing;
 pub mod trailers;
