@@ -3,8 +3,11 @@
 pub mod added;
 pub mod edit;
 pub mod forwarding;
+pub mod grpc;
 pub mod head;
 pub mod host;
+pub mod passing;
+pub mod trailers;
 pub mod uri;
 pub mod websocket;
 
