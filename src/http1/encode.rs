@@ -227,7 +227,7 @@ fn copy_fields(out: &mut Buf, bytes: &[u8], fields: &[Field], keep: impl Fn(&Fie
 }
 
 /// Fields that concern one hop only (RFC 9110 section 7.6.1).
-fn is_hop_by_hop(known: Known) -> bool {
+pub(crate) fn is_hop_by_hop(known: Known) -> bool {
     matches!(
         known,
         Known::Connection
@@ -242,12 +242,12 @@ fn is_hop_by_hop(known: Known) -> bool {
 
 /// The fields that `Connection` names. Names that have a [`Known`] of their own are never looked up
 /// here, so that a client cannot strip Host, forwarding or authentication fields.
-struct NamedFields<'a> {
+pub(crate) struct NamedFields<'a> {
     values: Vec<&'a [u8]>,
 }
 
 impl<'a> NamedFields<'a> {
-    fn of(values: impl Iterator<Item = &'a [u8]>) -> NamedFields<'a> {
+    pub(crate) fn of(values: impl Iterator<Item = &'a [u8]>) -> NamedFields<'a> {
         // An empty Vec owns no memory: the ordinary request allocates nothing.
         let names_a_field = |value: &&[u8]| {
             list_members(value).any(|option| {
@@ -258,7 +258,7 @@ impl<'a> NamedFields<'a> {
         NamedFields { values: values.filter(names_a_field).collect() }
     }
 
-    fn contains(&self, name: &[u8]) -> bool {
+    pub(crate) fn contains(&self, name: &[u8]) -> bool {
         let mut options = self.values.iter().flat_map(|value| list_members(value));
         options.any(|option| option.eq_ignore_ascii_case(name))
     }
