@@ -40,6 +40,50 @@ pub const TRAILER_BYTES_MAX: usize = 8 * 1024;
 /// Fields of a trailer section.
 pub const TRAILERS_MAX: usize = 64;
 
+/// Streams that one client may have open: what RFC 9113 section 6.5.2 asks for at least.
+pub const HTTP2_STREAMS_DEFAULT: u32 = 100;
+/// Most streams that may be configured: each may hold a head and a send buffer.
+pub const HTTP2_STREAMS_MAX: usize = 10_000;
+/// Bytes of one request's body that a client may send before some are passed on.
+pub const HTTP2_WINDOW_BYTES: u32 = 64 * 1024;
+/// The same of all streams of a connection together.
+pub const HTTP2_CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
+/// Smallest and largest windows that may be configured: below the protocol's own 65,535 a connection
+/// cannot begin, above 16 MiB one client holds too much.
+pub const HTTP2_WINDOW_BYTES_RANGE: (u64, u64) = (65_535, 16 * 1024 * 1024);
+/// Bytes of the table that a client compresses fields with (RFC 7541 section 4.2), the default of
+/// the protocol.
+pub const HTTP2_HEADER_TABLE_BYTES: u32 = 4_096;
+/// Bytes of an answer that one stream may hold while the client opens no window.
+pub const HTTP2_SEND_BUFFER_BYTES: usize = 64 * 1024;
+/// Streams that were reset and are remembered, and those that the client has reset before they were
+/// looked at: as many as may be open.
+pub const HTTP2_RESETS_PENDING_MAX: usize = 100;
+/// Streams of a connection that were reset because the client broke the protocol or opened too many
+/// (CVE-2025-8671), over its life.
+pub const HTTP2_REFUSALS_MAX: usize = 1_024;
+/// Bytes that small DATA frames may cost beyond their content while they wait: about 8,000 of them,
+/// as gRPC sends when the upstream is slow.
+pub const HTTP2_DATA_OVERHEAD_BYTES_MAX: usize = 2 * 1024 * 1024;
+
+/// Frames that carry nothing: how many may come at once, how many more a second, and how many more
+/// for each HEADERS and DATA frame that came and each that was sent. SETTINGS: one is usual.
+pub const HTTP2_SETTINGS: (u32, u32, [u32; 4]) = (32, 1, [0, 0, 0, 0]);
+/// PING: keepalives, and the bandwidth probes that gRPC sends with its data.
+pub const HTTP2_PINGS: (u32, u32, [u32; 4]) = (200, 10, [1, 1, 1, 1]);
+/// PRIORITY: old browsers build a tree of a few streams.
+pub const HTTP2_PRIORITIES: (u32, u32, [u32; 4]) = (200, 10, [4, 0, 0, 0]);
+/// RST_STREAM: a page that is left cancels all that it loads; an answer that has begun pays for one.
+pub const HTTP2_RESETS: (u32, u32, [u32; 4]) = (200, 20, [0, 0, 1, 0]);
+/// WINDOW_UPDATE: of the stream and of the connection, for each small DATA frame sent.
+pub const HTTP2_WINDOW_UPDATES: (u32, u32, [u32; 4]) = (1_000, 100, [2, 0, 0, 4]);
+/// DATA without content; `h2` takes 100 in the life of a connection.
+pub const HTTP2_EMPTY_DATA: (u32, u32, [u32; 4]) = (100, 10, [0, 1, 0, 0]);
+/// CONTINUATION: the largest head takes 16.
+pub const HTTP2_CONTINUATIONS: (u32, u32, [u32; 4]) = (100, 10, [4, 0, 0, 0]);
+/// Frames of other kinds: PRIORITY_UPDATE (RFC 9218) comes with requests, ORIGIN and the like once.
+pub const HTTP2_UNKNOWN: (u32, u32, [u32; 4]) = (200, 10, [2, 0, 0, 0]);
+
 /// Bytes of a pooled buffer for heads and small bodies: one default head fits.
 pub const HEAD_BUFFER_BYTES: usize = 16 * 1024;
 /// Bytes of a pooled buffer for bodies; larger ones leave the cache (measured in perf/).

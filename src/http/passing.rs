@@ -3,7 +3,7 @@
 
 use super::edit::RequestEdit;
 use super::head::list_members;
-use super::{BodyFraming, Field, Forwarding, Known, RequestHead, Version};
+use super::{Field, Forwarding, Known, RequestHead, Version};
 
 /// Where added fields go. A value is told in parts, so that none has to be put together first.
 pub trait Lines {

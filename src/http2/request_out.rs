@@ -8,8 +8,9 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, Method, Request, Uri, Version};
 
 use crate::error::ErrorKind;
+use crate::http::edit::RequestEdit;
 use crate::http::head::list_members;
-use crate::http::passing::{Kept, Lines, RequestEdit, add_lines, takes_trailers};
+use crate::http::passing::{Kept, Lines, add_lines, takes_trailers};
 use crate::http::{BodyFraming, Known, RequestHead};
 
 /// Encodes a request's head for the upstream; `scheme` is what the client was asked by. A WebSocket

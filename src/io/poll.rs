@@ -47,6 +47,8 @@ struct Cells {
     /// Whether the end is to be sent once all has been written, and whether it was.
     ending: Cell<bool>,
     ended: Cell<bool>,
+    /// Whether the engine was told to wait for room.
+    blocked: Cell<bool>,
     /// SENDs begun, and whether one goes on.
     sends: Cell<u64>,
     sending: Cell<bool>,
@@ -82,8 +84,13 @@ impl<'a> Poller<'a> {
         context: &mut Context<'_>,
         engine: impl FnOnce(&mut Context<'_>) -> Poll<T>,
     ) -> Poll<T> {
+        self.cells.blocked.set(false);
         let polled = engine(context);
         resume(&self.writer, context);
+        // A SEND that ended at once wakes nobody.
+        if self.cells.blocked.get() && self.cells.outgoing.borrow().is_empty() {
+            context.waker().wake_by_ref();
+        }
         polled
     }
 
@@ -156,6 +163,7 @@ impl<'a> Poller<'a> {
             while !part.is_empty() {
                 let fits = room(outgoing).min(part.len());
                 if fits == 0 {
+                    self.cells.blocked.set(count == 0);
                     return if count == 0 { Poll::Pending } else { Poll::Ready(Ok(count)) };
                 }
                 outgoing.extend(&part[..fits]);

@@ -147,7 +147,7 @@ impl Downstream {
             idle_read: None,
             leaving: self.state.leaving.clone(),
         };
-        Box::new(Downstream {
+        let mut down = Box::new(Downstream {
             timer: Timer::new(&core.deadlines, target),
             client: Client::Http2(stream),
             idle_read: self.idle_read.clone(),
@@ -158,7 +158,9 @@ impl Downstream {
             behind: Buf::empty(),
             mid_answer: Cell::new(false),
             _open: None,
-        })
+        });
+        down.refresh();
+        down
     }
 
     /// The connection of a client that speaks HTTP/1.

@@ -6,7 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use super::{
-    AdminPlan, DriverChoice, Ids, ListenerPlan, RuntimePlan, Snapshot, filters, rivals, routes,
+    AdminPlan, DriverChoice, Http2Plan, Ids, ListenerPlan, RuntimePlan, Snapshot, filters, rivals,
+    routes,
 };
 use crate::config::decode::Decoder;
 use crate::config::diagnostic::Span;
@@ -367,6 +368,20 @@ fn listener(written: &written::Listener, ids: &mut Ids) -> ListenerPlan {
         write_timeout_ms: timeouts.write_ms.unwrap_or(WRITE_TIMEOUT_MS),
         via: written.via,
         forwarded: written.forwarded,
+        h2c: written.h2c,
+        http2: http2(&written.http2),
+    }
+}
+
+fn http2(written: &written::Http2) -> Http2Plan {
+    let default = Http2Plan::default();
+    let given = |value: Option<u64>| value.and_then(|value| u32::try_from(value).ok());
+    let streams_max = written.streams_max.map(|value| value as u64);
+    Http2Plan {
+        streams_max: given(streams_max).unwrap_or(default.streams_max),
+        window_bytes: given(written.window_bytes).unwrap_or(default.window_bytes),
+        connection_window_bytes: given(written.connection_window_bytes)
+            .unwrap_or(default.connection_window_bytes),
     }
 }
 

@@ -115,6 +115,21 @@ pub struct Listener {
     pub via: bool,
     /// `forwarded`
     pub forwarded: bool,
+    /// `h2c`
+    pub h2c: bool,
+    /// `http2`
+    pub http2: Http2,
+}
+
+/// `listener.NAME.http2`
+#[derive(Clone, Debug, Default)]
+pub struct Http2 {
+    /// `streams_max`
+    pub streams_max: Option<usize>,
+    /// `window`, in bytes
+    pub window_bytes: Option<u64>,
+    /// `connection_window`, in bytes
+    pub connection_window_bytes: Option<u64>,
 }
 
 /// `listener.NAME.timeouts`, in milliseconds
@@ -333,6 +348,8 @@ impl Listener {
         let uri_bytes_max = f.optional("uri_bytes_max", spanned(uri));
         let via = f.optional("via", boolean);
         let forwarded = f.optional("forwarded", boolean);
+        let h2c = f.optional("h2c", boolean);
+        let http2 = f.optional("http2", Http2::decode);
         f.finish();
         Some(Listener {
             name,
@@ -344,7 +361,23 @@ impl Listener {
             uri_bytes_max,
             via: via.unwrap_or(false),
             forwarded: forwarded.unwrap_or(false),
+            h2c: h2c.unwrap_or(false),
+            http2: http2.unwrap_or_default(),
         })
+    }
+}
+
+impl Decode for Http2 {
+    fn decode(node: &Node, decoder: &mut Decoder) -> Option<Http2> {
+        let mut f = Fields::of("listener.NAME.http2", node, decoder)?;
+        let (least, most) = HTTP2_WINDOW_BYTES_RANGE;
+        let http2 = Http2 {
+            streams_max: f.optional("streams_max", integer(1..=HTTP2_STREAMS_MAX)),
+            window_bytes: f.optional("window", size(least..=most)),
+            connection_window_bytes: f.optional("connection_window", size(least..=most)),
+        };
+        f.finish();
+        Some(http2)
     }
 }
 
