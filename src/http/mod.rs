@@ -4,7 +4,10 @@ pub mod added;
 pub mod edit;
 pub mod forwarding;
 pub mod head;
+pub mod grpc;
 pub mod host;
+pub mod passing;
+pub mod trailers;
 pub mod uri;
 
 pub use forwarding::Forwarding;

@@ -3,8 +3,9 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 
-use crate::http::{Field, Known, ResponseHead, Span, Version};
-use crate::http1::encode::{NamedFields, ResponseEdit, is_hop_by_hop};
+use crate::http::edit::ResponseEdit;
+use crate::http::passing::{NamedFields, is_hop_by_hop, via};
+use crate::http::{Field, Known, ResponseHead, Span};
 
 /// Turns a head into one of HTTP/2, by the rules of HTTP/1's encoder: what is hop by hop is left out,
 /// and the gateway's own fields are added. `framing` and `persistence` of `edit` say nothing here.
@@ -89,12 +90,8 @@ impl Fields {
             }
         }
         if edit.via {
-            let via = match head.version {
-                Version::Http10 => "1.0 ringway",
-                Version::Http11 => "1.1 ringway",
-                Version::Http2 => "2 ringway",
-            };
-            self.map.append(header::VIA, HeaderValue::from_static(via));
+            let value = HeaderValue::from_bytes(via(head.version));
+            self.map.append(header::VIA, value.expect("text of our own"));
         }
     }
 }
@@ -106,7 +103,7 @@ mod tests {
     use super::*;
     use crate::base::buffer::Buf;
     use crate::http::{BodyFraming, HeadLimits};
-    use crate::http1::encode::Persistence;
+    use crate::http::edit::Persistence;
     use crate::http1::head::ResponseParser;
 
     const EDIT: ResponseEdit<'static> = ResponseEdit {
