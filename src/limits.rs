@@ -178,6 +178,39 @@ pub const ADDRESSES_PER_NAME_MAX: usize = 64;
 /// Time between two look-ups of a name.
 pub const RESOLVE_INTERVAL_MS: u64 = 10_000;
 
+/// Streams on one HTTP/2 connection to an origin, where it allows as many: beyond them another
+/// connection is made. What most servers take.
+pub const UPSTREAM_HTTP2_STREAMS_MAX: usize = 100;
+/// Bytes that an origin may send on one stream before they are passed on: 25 ms at 10 MB/s, and no
+/// more than the kernel would hold of an HTTP/1 connection.
+pub const UPSTREAM_HTTP2_STREAM_WINDOW_BYTES: u32 = 256 * 1024;
+/// The same of a connection: room for every stream, so that clients that read slowly never hold up
+/// the others.
+pub const UPSTREAM_HTTP2_CONNECTION_WINDOW_BYTES: u32 =
+    UPSTREAM_HTTP2_STREAM_WINDOW_BYTES * UPSTREAM_HTTP2_STREAMS_MAX as u32;
+/// Bytes of an answer's fields as HTTP/2 counts them, 32 beyond each: the largest head that a
+/// listener may take. Each listener's own bounds come after it.
+pub const UPSTREAM_HTTP2_HEADER_LIST_BYTES_MAX: u32 = (HEAD_BYTES_MAX + 32 * HEADERS_MAX) as u32;
+/// Bytes of one request body that wait to be sent: one body buffer.
+pub const UPSTREAM_HTTP2_SEND_BUFFER_BYTES: usize = BODY_BUFFER_BYTES;
+/// Streams that were given up here and of which frames may still come, and how long they are
+/// remembered: what is under way in a round trip or two.
+pub const UPSTREAM_HTTP2_RESET_STREAMS_KEPT: usize = 256;
+/// See [`UPSTREAM_HTTP2_RESET_STREAMS_KEPT`].
+pub const UPSTREAM_HTTP2_RESET_STREAM_MS: u64 = 2_000;
+/// Streams that an origin's faults may have reset before its connection is given up.
+pub const UPSTREAM_HTTP2_LOCAL_RESETS_MAX: usize = 1_024;
+/// Silence on a connection with streams after which a PING asks whether the origin is there.
+pub const UPSTREAM_HTTP2_PING_AFTER_MS: u64 = 10_000;
+/// Time in which it must have answered.
+pub const UPSTREAM_HTTP2_PING_TIMEOUT_MS: u64 = 5_000;
+/// Time between two PINGs in one silence: gRPC servers take more for an attack.
+pub const UPSTREAM_HTTP2_PING_EVERY_MS: u64 = 300_000;
+/// Time for the goodbye on a connection that carries nothing any more.
+pub const UPSTREAM_HTTP2_CLOSE_MS: u64 = 1_000;
+/// Connections that one request waits for before it gives up: each may have been taken by others.
+pub const UPSTREAM_HTTP2_WAITS_MAX: usize = 16;
+
 /// Messages waiting for a worker.
 pub const INBOX_MESSAGES: usize = 64;
 /// Time in which a reload must have been read and compiled: a million routes take seconds.

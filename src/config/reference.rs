@@ -258,6 +258,13 @@ pub const SECTIONS: &[Section] = &[
                 "How an endpoint is picked: in turn, smoothly by weight.",
             ),
             key(
+                "protocol",
+                "word",
+                "`\"http1\"`",
+                "`http1`, `http2`, `auto`",
+                "What is spoken to the endpoints. `\"http2\"` asks nobody on clear text and insists on it over TLS; `\"auto\"` lets the endpoint choose over TLS, and is HTTP/1.1 on clear text. See [http2.md](http2.md).",
+            ),
+            key(
                 "endpoints",
                 "list of tables",
                 "required",

@@ -166,9 +166,9 @@ mod tests {
             let status = grpc_status_of(*kind);
             assert!((1..=16).contains(&status));
             let row = format!("| {status} | ");
-            let named = page.lines().any(|line| {
-                line.starts_with(&row) && line.contains(&format!("`{}`", kind.code()))
-            });
+            let named = page
+                .lines()
+                .any(|line| line.starts_with(&row) && line.contains(&format!("`{}`", kind.code())));
             assert!(named, "{kind} is {status}");
         }
     }

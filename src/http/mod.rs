@@ -3,8 +3,8 @@
 pub mod added;
 pub mod edit;
 pub mod forwarding;
-pub mod head;
 pub mod grpc;
+pub mod head;
 pub mod host;
 pub mod passing;
 pub mod trailers;

@@ -2,10 +2,16 @@
 
 pub mod client;
 pub mod meter;
+pub mod origin;
 pub mod request_in;
+pub mod request_out;
+pub mod response_in;
 pub mod response_out;
 pub mod server;
 pub mod stream;
+pub mod trailers;
+
+mod greeting;
 
 pub use h2::Reason;
 pub use request_in::read_request;

@@ -9,7 +9,8 @@ use http::{HeaderMap, Method, Request, Uri, Version};
 
 use crate::error::ErrorKind;
 use crate::http::head::list_members;
-use crate::http::passing::{Kept, Lines, RequestEdit, add_lines, takes_trailers};
+use crate::http::edit::RequestEdit;
+use crate::http::passing::{Kept, Lines, add_lines, takes_trailers};
 use crate::http::{BodyFraming, Known, RequestHead};
 
 /// Encodes a request's head for the upstream; `scheme` is what the client was asked by. A WebSocket
@@ -29,8 +30,9 @@ pub fn encode_request(
     *request.version_mut() = Version::HTTP_2;
     *request.method_mut() = match websocket {
         true => Method::CONNECT,
-        false => Method::from_bytes(head.text(head.method))
-            .map_err(|_| ErrorKind::MethodRefused)?,
+        false => {
+            Method::from_bytes(head.text(head.method)).map_err(|_| ErrorKind::MethodRefused)?
+        }
     };
     if websocket {
         request.extensions_mut().insert(Protocol::from_static("websocket"));
@@ -121,7 +123,17 @@ fn escaped(target: &[u8]) -> Bytes {
     let mut out = BytesMut::with_capacity(target.len() + 32);
     for byte in target {
         match byte {
-            b'"' | b'<' | b'>' | b'`' | b'{' | b'|' | b'}' | b'^' | b'\\' | b'#' | 0..=b' '
+            b'"'
+            | b'<'
+            | b'>'
+            | b'`'
+            | b'{'
+            | b'|'
+            | b'}'
+            | b'^'
+            | b'\\'
+            | b'#'
+            | 0..=b' '
             | 0x7F.. => {
                 let digit = |value: u8| b"0123456789ABCDEF"[usize::from(value & 0xF)];
                 out.extend_from_slice(&[b'%', digit(byte >> 4), digit(*byte)]);
@@ -340,7 +352,8 @@ mod tests {
         let options = head("OPTIONS * HTTP/1.1\r\nHost: a.test\r\n\r\n");
         let request = encode_request(&options, &edit("*", &facts), "http").expect("it can be said");
         assert_eq!(request.uri().path(), "*");
-        let none = head("GET / HTTP/1.0\r\n\r\n");
+        let mut none = head("GET / HTTP/1.0\r\n\r\n");
+        none.version = crate::http::Version::Http10;
         let said = encode_request(&none, &edit("/", &facts), "http");
         assert_eq!(said.err(), Some(ErrorKind::HostInvalid));
         let edit = RequestEdit { host: Some(b"b.test"), ..edit("/", &facts) };

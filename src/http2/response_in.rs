@@ -116,7 +116,11 @@ mod tests {
 
     use super::*;
 
-    fn read(status: u16, fields: &[(&str, &[u8])], limits: &HeadLimits) -> Result<ResponseHead, ErrorKind> {
+    fn read(
+        status: u16,
+        fields: &[(&str, &[u8])],
+        limits: &HeadLimits,
+    ) -> Result<ResponseHead, ErrorKind> {
         let mut response = Response::builder().status(status);
         for (name, value) in fields {
             response = response.header(*name, *value);

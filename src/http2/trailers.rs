@@ -1,8 +1,8 @@
 //! Trailers (RFC 9113 section 8.1) between HTTP/2's fields and the trailer section of a chunked body
 //! (RFC 9112 section 7.1.2). What has no place in one is dropped either way.
 
-use http::header::{HeaderName, HeaderValue};
 use http::HeaderMap;
+use http::header::{HeaderName, HeaderValue};
 
 use crate::base::buffer::Buf;
 use crate::http::Known;

@@ -444,8 +444,8 @@ mod tests {
         let mut io = poller.io();
         let mut context = Context::from_waker(std::task::Waker::noop());
         let mut written = 0;
-        while let Poll::Ready(Ok(count)) = poller
-            .turn(&mut context, |context| Pin::new(&mut io).poll_write(context, &[7; 10_000]))
+        while let Poll::Ready(Ok(count)) =
+            poller.turn(&mut context, |context| Pin::new(&mut io).poll_write(context, &[7; 10_000]))
         {
             written += count;
             assert!(written < 4 * BODY_BUFFER_BYTES, "bounded");

@@ -86,6 +86,14 @@ pub struct WorkerCounters {
     pub upstream_connections: Gauge,
     /// Idle upstream connections in the pool now.
     pub pool_idle: Gauge,
+    /// Those of them that speak HTTP/2.
+    pub upstream_http2_connections: Gauge,
+    /// Streams on them that carry a request now.
+    pub upstream_http2_streams: Gauge,
+    /// Those on which the origin announced its end.
+    pub upstream_http2_goaways: Counter,
+    /// Streams on them that the origin reset or refused.
+    pub upstream_http2_resets: Counter,
     /// Requests sent a second time.
     pub retries: Counter,
     /// Tunnels open now.
@@ -163,6 +171,10 @@ impl Default for WorkerCounters {
             pool_stale: Counter::default(),
             upstream_connections: Gauge::default(),
             pool_idle: Gauge::default(),
+            upstream_http2_connections: Gauge::default(),
+            upstream_http2_streams: Gauge::default(),
+            upstream_http2_goaways: Counter::default(),
+            upstream_http2_resets: Counter::default(),
             retries: Counter::default(),
             tunnels: Gauge::default(),
             request_body_bytes: Counter::default(),

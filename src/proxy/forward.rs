@@ -102,9 +102,14 @@ pub(super) async fn forward(exchange: &mut Exchange, place: &Place<'_>) -> Resul
             Err(failed) if left > 0 && failed.allows_retry(exchange) => {
                 place.core.series.endpoint(endpoint.id.0, |it| it.retries.increment());
                 // One that cannot be reached is not tried again: another one is, if there is one.
-                if failed.kind.retry() == Retry::Unsent {
-                    let other = target::pick(exchange, place, &upstream, Some(endpoint.id));
-                    endpoint = other.map_err(|_| failed.kind)?;
+                // One that refused may have room again, or a new connection.
+                let retry = failed.kind.retry();
+                if retry != Retry::Stale {
+                    match target::pick(exchange, place, &upstream, Some(endpoint.id)) {
+                        Ok(other) => endpoint = other,
+                        Err(_) if retry == Retry::Unseen => {}
+                        Err(_) => return Err(failed.kind),
+                    }
                     in_flight.move_to(endpoint.id.0);
                 }
                 place.core.counters.retries.increment();
@@ -138,7 +143,7 @@ impl Failed {
         let safe = match self.kind.retry() {
             Retry::No => false,
             Retry::Stale => self.stale,
-            Retry::Unsent => true,
+            Retry::Unsent | Retry::Unseen => true,
         };
         safe && exchange.answer.status == 0
     }
@@ -225,8 +230,9 @@ impl Attempt<'_> {
         }
         let left_ms = self.total.map_or(u64::MAX, Timer::left_ms);
         let began = Instant::now();
-        let bound_ms = exchange.matched.settings().connect_timeout_ms.min(left_ms);
-        let lease = Box::pin(connect(self.endpoint, bound_ms)).await?;
+        let connect_ms = exchange.matched.settings().connect_timeout_ms;
+        let bound_ms = connect_ms.min(left_ms);
+        let lease = Box::pin(connect(self.endpoint, connect_ms, bound_ms)).await?;
         exchange.context.timing.connect_us = u64::try_from(began.elapsed().as_micros()).ok();
         Ok(lease)
     }

@@ -21,7 +21,7 @@ use crate::observe::Names;
 use crate::observe::access_log::{AccessLogPlan, Format, Target as LogTarget};
 use crate::observe::series::EndpointName;
 use crate::route::{RoutePlan, RouteTable};
-use crate::upstream::{EndpointAddress, EndpointPlan, UpstreamId, UpstreamPlan};
+use crate::upstream::{EndpointAddress, EndpointPlan, Protocol, UpstreamId, UpstreamPlan};
 
 /// Compiles a TOML text: the snapshot and warnings.
 ///
@@ -389,7 +389,9 @@ fn upstream(written: &written::Upstream, ids: &mut Ids) -> UpstreamPlan {
     UpstreamPlan {
         id,
         name: written.name.value.clone(),
-        endpoints: written.endpoints.value.iter().map(|e| endpoint(e, id, ids)).collect(),
+        endpoints: (written.endpoints.value.iter())
+            .map(|e| endpoint(e, id, written.protocol, ids))
+            .collect(),
         connect_timeout_ms: timeouts.connect_ms.unwrap_or(CONNECT_TIMEOUT_MS),
         response_timeout_ms: timeouts.response_ms.unwrap_or(RESPONSE_TIMEOUT_MS),
         body_timeout_ms: timeouts.body_ms.unwrap_or(UPSTREAM_BODY_TIMEOUT_MS),
@@ -400,7 +402,17 @@ fn upstream(written: &written::Upstream, ids: &mut Ids) -> UpstreamPlan {
     }
 }
 
-fn endpoint(written: &written::Endpoint, upstream: UpstreamId, ids: &mut Ids) -> EndpointPlan {
+fn endpoint(
+    written: &written::Endpoint,
+    upstream: UpstreamId,
+    protocol: written::Protocol,
+    ids: &mut Ids,
+) -> EndpointPlan {
+    let protocol = match protocol {
+        written::Protocol::Http1 => Protocol::Http1,
+        written::Protocol::Http2 => Protocol::Http2,
+        written::Protocol::Auto => Protocol::Auto,
+    };
     let address = match written.address.value.clone() {
         Address::Socket(address) => EndpointAddress::Socket(address),
         Address::Name(host, port) => EndpointAddress::Name(host, port),
@@ -408,8 +420,9 @@ fn endpoint(written: &written::Endpoint, upstream: UpstreamId, ids: &mut Ids) ->
     };
     let weight = written.weight.and_then(|weight| u32::try_from(weight).ok());
     EndpointPlan {
-        id: ids.endpoint(upstream, &address),
+        id: ids.endpoint(upstream, &address, protocol),
         address,
+        protocol,
         authority: written.written.clone(),
         weight: weight.unwrap_or(WEIGHT_DEFAULT),
         zone: written.zone.clone(),

@@ -150,6 +150,8 @@ pub struct ListenerTimeouts {
 pub struct Upstream {
     /// NAME
     pub name: Spanned<Box<str>>,
+    /// `protocol`
+    pub protocol: Protocol,
     /// `endpoints`, and where they stand.
     pub endpoints: Spanned<Vec<Endpoint>>,
     /// `timeouts`
@@ -158,6 +160,18 @@ pub struct Upstream {
     pub in_flight_max: Option<usize>,
     /// `idle_connections_max`
     pub idle_connections_max: Option<usize>,
+}
+
+/// `upstream.NAME.protocol`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Protocol {
+    /// "http1"
+    #[default]
+    Http1,
+    /// "http2"
+    Http2,
+    /// "auto"
+    Auto,
 }
 
 /// `upstream.NAME.timeouts`, in milliseconds
@@ -383,6 +397,7 @@ impl Upstream {
     fn decode(name: Spanned<Box<str>>, node: &Node, decoder: &mut Decoder) -> Option<Upstream> {
         let mut f = Fields::of("upstream.NAME", node, decoder)?;
         f.optional("balance", choice(&[("round_robin", ())]));
+        let protocol = f.optional("protocol", choice(PROTOCOLS)).unwrap_or_default();
         let example = "[{ address = \"127.0.0.1:9001\" }]";
         let endpoints =
             f.required("endpoints", example, spanned(list(1..=ENDPOINTS_MAX, Endpoint::decode)));
@@ -392,6 +407,7 @@ impl Upstream {
         f.finish();
         Some(Upstream {
             name,
+            protocol,
             endpoints: endpoints?,
             timeouts: timeouts.unwrap_or_default(),
             in_flight_max,
@@ -444,5 +460,7 @@ pub(super) fn identifier(node: &Node, bytes_max: usize, decoder: &mut Decoder) -
 
 const DRIVERS: &[(&str, Driver)] =
     &[("auto", Driver::Auto), ("io_uring", Driver::IoUring), ("epoll", Driver::Epoll)];
+const PROTOCOLS: &[(&str, Protocol)] =
+    &[("http1", Protocol::Http1), ("http2", Protocol::Http2), ("auto", Protocol::Auto)];
 const LOG_FORMATS: &[(&str, LogFormat)] =
     &[("combined", LogFormat::Combined), ("json", LogFormat::Json)];

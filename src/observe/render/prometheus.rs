@@ -191,6 +191,10 @@ table! {
     pool_stale "pool_stale_total" Counter "Pooled connections that turned out to be closed.";
     pool_idle "pool_idle_connections" Gauge "Idle upstream connections in the pools.";
     upstream_connections "upstream_connections" Gauge "Upstream connections open, pools included.";
+    upstream_http2_connections "upstream_http2_connections" Gauge "Upstream connections that speak HTTP/2.";
+    upstream_http2_streams "upstream_http2_streams" Gauge "Requests on upstream connections that speak HTTP/2.";
+    upstream_http2_goaways "upstream_http2_goaways_total" Counter "GOAWAYs of upstreams.";
+    upstream_http2_resets "upstream_http2_resets_total" Counter "Streams that upstreams reset or refused.";
     retries "retries_total" Counter "Requests sent a second time.";
     tunnels "tunnels" Gauge "Tunnels open.";
     request_body_bytes "worker_request_body_bytes_total" CounterByWorker "Body bytes from clients.";
