@@ -90,7 +90,7 @@ fn many_streams(driver: &'static str) {
         for (number, stream) in streams.into_iter().enumerate() {
             let answer = stream.await.expect("a task").expect("an answer");
             let seen = format!("GET /{number} HTTP/1.1");
-            assert_eq!((answer.status, answer.fields["x-seen"].to_str()), (200, Ok(&*seen)));
+            assert_eq!((answer.status, answer.fields["x-seen"].as_bytes()), (200, seen.as_bytes()));
         }
     });
     assert!(origin.look(|record| record.in_flight.1) > 50, "they are served side by side");
@@ -128,7 +128,7 @@ fn trailers(driver: &'static str) {
     let chunks = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\nX-Sum: 1\r\n\r\n";
     origin.script("/t", vec![Op::Body, Op::Send(chunks.into())]);
     block_on(async {
-        let mut client = Http2::connect(proxy.address).await;
+        let client = Http2::connect(proxy.address).await;
         let mut trailers = HeaderMap::new();
         trailers.insert("x-up", "2".parse().expect("a value"));
         let (response, mut stream) = {
@@ -311,8 +311,8 @@ fn drain_under_load(driver: &'static str) {
             match client.get("/load").await {
                 Ok(answer) => assert_eq!(answer.status, 200),
                 Err(error) => {
-                    // The client itself begins none after GOAWAY.
-                    assert!(error.is_go_away() || error.is_user() || error.is_io(), "{error}");
+                    // After GOAWAY the client begins none, and says so.
+                    assert!(!error.is_reset(), "{error}");
                     break;
                 }
             }

@@ -342,6 +342,13 @@ pub const SECTIONS: &[Section] = &[
                 "10 ms to a day",
                 "How long a tunnel (Upgrade) may carry nothing in either direction.",
             ),
+            key(
+                "timeouts.tunnel_total",
+                "timeout",
+                "none",
+                "10 ms to a day",
+                "How long a tunnel may last, whatever it carries.",
+            ),
         ],
     },
     requests::ROUTE,

@@ -9,6 +9,7 @@ pub mod host;
 pub mod passing;
 pub mod trailers;
 pub mod uri;
+pub mod websocket;
 
 pub use forwarding::Forwarding;
 pub use head::{Field, Known, RequestHead, ResponseHead, Span, Version};

@@ -8,8 +8,8 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, Method, Request, Uri, Version};
 
 use crate::error::ErrorKind;
-use crate::http::head::list_members;
 use crate::http::edit::RequestEdit;
+use crate::http::head::list_members;
 use crate::http::passing::{Kept, Lines, add_lines, takes_trailers};
 use crate::http::{BodyFraming, Known, RequestHead};
 

@@ -184,7 +184,8 @@ impl Downstream {
         }
     }
 
-    fn handle(&self) -> Handle {
+    /// What a deadline shuts down.
+    pub fn handle(&self) -> Handle {
         match &self.client {
             Client::Http1(stream) => stream.handle(),
             Client::Http2(stream) => stream.handle(),

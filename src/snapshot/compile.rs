@@ -6,7 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use super::{
-    AdminPlan, DriverChoice, Http2Plan, Ids, ListenerPlan, RuntimePlan, Snapshot, filters, rivals, routes,
+    AdminPlan, DriverChoice, Http2Plan, Ids, ListenerPlan, RuntimePlan, Snapshot, filters, rivals,
+    routes,
 };
 use crate::config::decode::Decoder;
 use crate::config::diagnostic::Span;
@@ -306,13 +307,14 @@ fn each_once(chains: &[Arc<FilterChain>]) -> Vec<Entry> {
     entries.filter(|entry| seen.insert(entry.id)).cloned().collect()
 }
 
-fn upstream_timeouts(plan: &UpstreamPlan) -> [u64; 5] {
+fn upstream_timeouts(plan: &UpstreamPlan) -> [u64; 6] {
     [
         plan.connect_timeout_ms,
         plan.response_timeout_ms,
         plan.body_timeout_ms,
         plan.idle_timeout_ms,
         plan.tunnel_timeout_ms,
+        plan.tunnel_total_timeout_ms.unwrap_or(TUNNEL_IDLE_TIMEOUT_MS),
     ]
 }
 
@@ -397,6 +399,7 @@ fn upstream(written: &written::Upstream, ids: &mut Ids) -> UpstreamPlan {
         body_timeout_ms: timeouts.body_ms.unwrap_or(UPSTREAM_BODY_TIMEOUT_MS),
         idle_timeout_ms: timeouts.idle_ms.unwrap_or(UPSTREAM_IDLE_TIMEOUT_MS),
         tunnel_timeout_ms: timeouts.tunnel_ms.unwrap_or(TUNNEL_IDLE_TIMEOUT_MS),
+        tunnel_total_timeout_ms: timeouts.tunnel_total_ms,
         in_flight_max: written.in_flight_max.unwrap_or(0),
         idle_connections_max: written.idle_connections_max.unwrap_or(POOL_IDLE_DEFAULT),
     }

@@ -66,6 +66,8 @@ pub struct Settings {
     pub body_timeout_ms: u64,
     /// See [`UpstreamPlan::tunnel_timeout_ms`].
     pub tunnel_timeout_ms: u64,
+    /// See [`UpstreamPlan::tunnel_total_timeout_ms`].
+    pub tunnel_total_timeout_ms: Option<u64>,
     /// See [`UpstreamPlan::idle_connections_max`].
     pub idle_connections_max: usize,
 }
@@ -77,6 +79,7 @@ impl Settings {
             response_timeout_ms: plan.response_timeout_ms,
             body_timeout_ms: plan.body_timeout_ms,
             tunnel_timeout_ms: plan.tunnel_timeout_ms,
+            tunnel_total_timeout_ms: plan.tunnel_total_timeout_ms,
             idle_connections_max: plan.idle_connections_max,
         }
     }
@@ -302,6 +305,7 @@ mod tests {
             body_timeout_ms: 1,
             idle_timeout_ms: 1,
             tunnel_timeout_ms: 1,
+            tunnel_total_timeout_ms: None,
             in_flight_max: 0,
             idle_connections_max: 1,
         }

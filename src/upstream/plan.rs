@@ -31,6 +31,8 @@ pub struct UpstreamPlan {
     pub idle_timeout_ms: u64,
     /// `timeouts.tunnel`: how long a tunnel may carry nothing.
     pub tunnel_timeout_ms: u64,
+    /// `timeouts.tunnel_total`: how long a tunnel may last.
+    pub tunnel_total_timeout_ms: Option<u64>,
     /// `in_flight_max`: requests in flight on this node, none when 0. Divided by the workers.
     pub in_flight_max: usize,
     /// `idle_connections_max`: unused connections kept per endpoint and core.

@@ -279,7 +279,9 @@ impl Serving<'_> {
         if sending != self.stuck_at {
             self.stuck_at = sending;
             match sending {
-                Some(_) => self.writes.arm(Wait::ClientWrite, self.down.listener().write_timeout_ms),
+                Some(_) => {
+                    self.writes.arm(Wait::ClientWrite, self.down.listener().write_timeout_ms)
+                }
                 None => self.writes.disarm(),
             }
         }
@@ -411,6 +413,6 @@ mod tests {
         let connection = size(|core: &'static Rc<Core>, down, start: Start| run(core, down, start));
         let stream = size_of_stream(Stream::run);
         assert!(connection < 2 * 1024, "{connection} bytes a connection");
-        assert!(stream < 1024, "{stream} bytes a stream");
+        assert!(stream < 1024 + 256, "{stream} bytes a stream");
     }
 }

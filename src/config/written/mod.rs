@@ -187,6 +187,8 @@ pub struct UpstreamTimeouts {
     pub idle_ms: Option<u64>,
     /// `tunnel`
     pub tunnel_ms: Option<u64>,
+    /// `tunnel_total`
+    pub tunnel_total_ms: Option<u64>,
 }
 
 /// One of `upstream.NAME.endpoints`
@@ -425,6 +427,7 @@ impl Decode for UpstreamTimeouts {
             body_ms: f.optional("body", timeout),
             idle_ms: f.optional("idle", timeout),
             tunnel_ms: f.optional("tunnel", timeout),
+            tunnel_total_ms: f.optional("tunnel_total", timeout),
         };
         f.finish();
         Some(timeouts)
