@@ -65,6 +65,16 @@ fn connection() {
 }
 
 #[test]
+fn http2_request() {
+    replay("http2_request", harness::http2_request);
+}
+
+#[test]
+fn http2_frames() {
+    replay("http2_frames", harness::http2_frames);
+}
+
+#[test]
 fn header_variables() {
     replay("header_variables", harness::header_variables);
 }

@@ -30,7 +30,7 @@ fn requests(driver: &'static str) {
         let mut client = Http2::connect(proxy.address).await;
         let answer = client.get("/one?a=b").await.expect("an answer");
         assert_eq!((answer.status, &answer.body[..]), (200, &b"ok"[..]));
-        assert_eq!(answer.fields["x-seen"], "GET /one?a=b HTTP/1.1");
+        assert_eq!(answer.fields["x-seen"], "GET /one?a=b");
         assert!(!answer.fields.contains_key("connection"));
         for name in ["date", "x-request-id"] {
             assert!(answer.fields.contains_key(name), "{name}");
@@ -64,7 +64,7 @@ fn byte_by_byte(driver: &'static str) {
     let mut status = None;
     while status.is_none() {
         let frame = raw.next().expect("an answer");
-        status = (frame.kind == 1).then_some(frame.payload[0]);
+        status = (frame.kind == 1).then(|| frame.payload[0]);
     }
     assert_eq!(status, Some(0x88), "200 by the static table");
     let client = Client::open(proxy.address).expect("a connection");
@@ -89,7 +89,7 @@ fn many_streams(driver: &'static str) {
         }
         for (number, stream) in streams.into_iter().enumerate() {
             let answer = stream.await.expect("a task").expect("an answer");
-            let seen = format!("GET /{number} HTTP/1.1");
+            let seen = format!("GET /{number}");
             assert_eq!((answer.status, answer.fields["x-seen"].as_bytes()), (200, seen.as_bytes()));
         }
     });
@@ -118,8 +118,11 @@ fn large_bodies(driver: &'static str) {
         let body: Vec<u8> = (0..LARGE).map(|at| (at % 251) as u8).collect();
         let answer = client.post("/up", &body, None).await.expect("an answer");
         assert_eq!(answer.status, 200);
-        let same = origin.look(|r| r.seen().last().is_some_and(|request| request.body == body));
-        assert!(same, "what was sent came");
+        origin.look(|record| {
+            let request = record.seen().last().expect("a request");
+            assert_eq!(request.body_bytes, LARGE as u64);
+            assert!(body.starts_with(&request.body), "what was sent came");
+        });
     });
 }
 
