@@ -84,7 +84,8 @@ fn many_streams(driver: &'static str) {
         let mut client = Http2::connect(proxy.address).await;
         let mut streams = Vec::new();
         for number in 0..100 {
-            let (response, _) = client.begin("GET", &format!("/{number}"), true).await.expect("begun");
+            let (response, _) =
+                client.begin("GET", &format!("/{number}"), true).await.expect("begun");
             streams.push(tokio::spawn(async move { read(response.await?).await }));
         }
         for (number, stream) in streams.into_iter().enumerate() {
@@ -128,7 +129,8 @@ fn large_bodies(driver: &'static str) {
 
 fn trailers(driver: &'static str) {
     let (origin, proxy) = started(driver);
-    let chunks = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\nX-Sum: 1\r\n\r\n";
+    let chunks =
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\nX-Sum: 1\r\n\r\n";
     origin.script("/t", vec![Op::Body, Op::Send(chunks.into())]);
     block_on(async {
         let client = Http2::connect(proxy.address).await;

@@ -100,8 +100,7 @@ fn downgrade(head: &RequestHead) {
         let read = reference::request(out.filled(), bounds).expect("one request");
         assert_eq!((read.skipped, read.len), (0, length), "nothing behind it");
         assert_eq!((&read.method[..], &read.target[..]), (head.text(head.method), target));
-        let limits =
-            HeadLimits { head_bytes_max: length, headers_max: 256, uri_bytes_max: length };
+        let limits = HeadLimits { head_bytes_max: length, headers_max: 256, uri_bytes_max: length };
         let mut again = RequestHead { bytes: out, ..RequestHead::default() };
         assert_eq!(RequestParser::default().parse(&mut again, &limits), Ok(true));
         assert_eq!(again.head_len, length);
@@ -117,7 +116,8 @@ fn same_fields(sent: &RequestHead, came: &RequestHead) {
     for field in sent.fields.iter().filter(|field| field.known == Known::Other) {
         let name = std::str::from_utf8(sent.text(field.name)).expect("a name is text");
         // What the upgrade names is written anew.
-        if !sent.values(Known::Connection).any(|value| value.eq_ignore_ascii_case(name.as_bytes())) {
+        if !sent.values(Known::Connection).any(|value| value.eq_ignore_ascii_case(name.as_bytes()))
+        {
             assert!(sent.values_named(name).eq(came.values_named(name)), "{name}");
         }
     }
