@@ -225,7 +225,8 @@ fn floods(driver: &'static str) {
         [frame(1, 5, id, GET), frame(3, 0, id, &8u32.to_be_bytes())].concat()
     };
     let open = frame(1, 4, 1, GET);
-    let kinds: [(&str, Vec<u8>, &dyn Fn(u32) -> Vec<u8>); 6] = [
+    type Make<'a> = &'a dyn Fn(u32) -> Vec<u8>;
+    let kinds: [(&str, Vec<u8>, Make<'_>); 6] = [
         ("settings", Vec::new(), &|_| frame(4, 0, 0, b"")),
         ("ping", Vec::new(), &|_| frame(6, 0, 0, &[7; 8])),
         ("priority", Vec::new(), &|_| frame(2, 0, 3, &[0, 0, 0, 0, 1])),
