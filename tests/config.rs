@@ -60,6 +60,7 @@ const SCENARIOS: &[(&str, &[&str])] = &[
     ("environment", &["${WORKERS:-1}", "${PORT:-8080}"]),
     ("experiment", &["hash = \"cookie:uid\"", "slots"]),
     ("headers", &["kind = \"headers\""]),
+    ("http2", &["h2c = true", "streams_max", "window = "]),
     ("ip-list", &["kind = \"ip_list\""]),
     ("many-files", &["include = [", ".json", "*.toml"]),
     ("rate-limit", &["kind = \"rate_limit\""]),

@@ -39,7 +39,7 @@ pub enum Wait {
     Filter,
     /// Not a wait: the client has gone away.
     ClientGone,
-    /// Streams of a connection go on: it never falls due, but a drain ends it.
+    /// The next stream of a connection, with a read pending: a drain ends it at once.
     Streams,
 }
 
