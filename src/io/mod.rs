@@ -10,6 +10,7 @@ pub mod connect;
 pub mod listener;
 pub mod mem;
 pub mod stream;
+pub mod tls;
 pub mod wait;
 pub mod wake;
 
