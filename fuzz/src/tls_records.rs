@@ -143,7 +143,7 @@ impl Run {
             6 => self.update_keys(),
             7 => self.change(size),
             8 => self.look(),
-            9 if size == 0 => self.peer.send_close_notify(),
+            9 if size == 0 && !self.peer.is_handshaking() => self.peer.send_close_notify(),
             10 if size == 0 => self.finish(),
             11 if size == 0 => {
                 self.disturbed = true;

@@ -13,6 +13,7 @@ use rustix::net::{RecvFlags, SendFlags};
 
 use super::cancel::Cancel;
 use super::mem::{Closer, End};
+use super::signal::Signal;
 use super::tls::TlsStream;
 use crate::base::buffer::Buf;
 
@@ -58,6 +59,8 @@ pub enum Handle {
     Fd(RawFd),
     /// A stream in memory.
     Mem(Rc<Closer>),
+    /// One stream of a shared connection.
+    Signal(Rc<Signal>),
 }
 
 /// A runtime stream of which reader and writer hold the same one.
@@ -312,6 +315,7 @@ impl Handle {
                 let _ = rustix::net::shutdown(fd, how);
             }
             Handle::Mem(closer) => closer.shutdown(how),
+            Handle::Signal(signal) => signal.shutdown(how),
         }
     }
 }
@@ -323,7 +327,7 @@ pub fn reset_by_peer(handles: &[Handle]) -> Vec<usize> {
         .enumerate()
         .filter_map(|(index, handle)| match handle {
             Handle::Fd(fd) => Some((index, *fd)),
-            Handle::Mem(_) => None,
+            Handle::Mem(_) | Handle::Signal(_) => None,
         })
         .collect();
     let mut polled: Vec<rustix::event::PollFd<'_>> = descriptors
