@@ -58,6 +58,11 @@ struct Run {
     sent: Tally,
     peer_sent: Tally,
     updates: usize,
+    /// The wire to us is cut.
+    cut: bool,
+    /// Either side has said that it ends. No byte is changed from then on: with debug assertions
+    /// the library does not let an alert follow its own close_notify.
+    closing: bool,
     /// Our operations are split.
     bounded: bool,
     /// A byte was changed or the wire was cut: errors are right from here on.
@@ -119,6 +124,8 @@ impl Run {
             sent: Tally::default(),
             peer_sent: Tally::default(),
             updates: 0,
+            closing: false,
+            cut: false,
             bounded: read_max > 0,
             disturbed: false,
             over: false,
@@ -143,10 +150,11 @@ impl Run {
             6 => self.update_keys(),
             7 => self.change(size),
             8 => self.look(),
-            9 if size == 0 && !self.peer.is_handshaking() => self.peer.send_close_notify(),
+            9 if size == 0 => self.peer_finish(),
             10 if size == 0 => self.finish(),
             11 if size == 0 => {
                 self.disturbed = true;
+                self.cut = true;
                 self.far.shutdown(Shutdown::Write);
             }
             _ => {}
@@ -183,9 +191,17 @@ impl Run {
         }
     }
 
+    fn peer_finish(&mut self) {
+        if !self.peer.is_handshaking() && !self.disturbed {
+            self.closing = true;
+            self.peer.send_close_notify();
+        }
+    }
+
     fn finish(&mut self) {
         let Some(stream) = self.ours.clone() else { return };
-        if self.writing.is_none() && !self.mute {
+        if self.writing.is_none() && !self.mute && !self.disturbed {
+            self.closing = true;
             self.mute = true;
             self.finishing = Some(Box::pin(async move { stream.finish().await }));
         }
@@ -200,6 +216,9 @@ impl Run {
     }
 
     fn change(&mut self, at: usize) {
+        if self.closing {
+            return;
+        }
         let wire = if at & 1 == 0 { &mut self.inbound } else { &mut self.outbound };
         let at = at * wire.len() / 256;
         if let Some(byte) = wire.get_mut(at) {
@@ -224,7 +243,9 @@ impl Run {
         }
         let count = count.min(self.inbound.len());
         let bytes: Vec<u8> = self.inbound.drain(..count).collect();
-        self.far.push(&bytes);
+        if !self.cut {
+            self.far.push(&bytes);
+        }
     }
 
     fn deliver_to_peer(&mut self, count: usize) {
