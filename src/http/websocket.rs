@@ -17,6 +17,6 @@ mod tests {
 
     #[test]
     fn rfc_6455_1_3_the_example() {
-        assert_eq!(accept(b"dGhlIHNhbXBsZSBub25jZQ=="), "s3pPLMBiTxaO9kYGzzhZRbK+xOo=");
+        assert_eq!(accept(b"dGhlIHNhbXBsZSBub25jZQ=="), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
     }
 }
