@@ -97,6 +97,11 @@ fn frames_reach_an_origin_and_an_answer_its_client() {
     }
 }
 
+#[test]
+fn tls_records() {
+    replay("tls_records", harness::tls_records);
+}
+
 /// The seeds of `connection` are the scripts of tests/sim.
 #[test]
 fn every_script_is_a_seed() {

@@ -16,6 +16,7 @@ pub mod header_variables;
 pub mod http2;
 pub mod routes;
 pub mod target;
+pub mod tls_records;
 
 #[path = "../../tests/reference/mod.rs"]
 pub mod reference;
@@ -38,6 +39,8 @@ pub use header_variables::header_variables;
 pub use http2::{http2_frames, http2_request};
 pub use routes::routes;
 pub use target::target;
+#[allow(unused_imports, reason = "tests that include this file use a part of it")]
+pub use tls_records::tls_records;
 
 use reference::Stop;
 

@@ -12,6 +12,7 @@ pub mod mem;
 pub mod poll;
 pub mod signal;
 pub mod stream;
+pub mod tls;
 pub mod wait;
 pub mod wake;
 
