@@ -287,7 +287,7 @@ def write(name, suite, proxies, options, report):
              "As they are in perf/peers, with loopback addresses and paths filled in, and room for "
              f"{harness.POOL} idle upstream connections. @BUFFERS@ is empty for answers up to "
              f"{harness.LARGE_ANSWER_BYTES >> 10} KiB, else:", ""]
-    lines += [f"- {kind}: `{text}`" for kind, text in harness.LARGE_BUFFERS.items()]
+    lines += [f"- {kind}: `{text}`" for kind, text in harness.large_buffers(suite.front).items()]
     lines += rounds.config_text([harness.config_template(kind, suite.front) for kind in proxies])
     with open(path, "w", encoding="utf-8") as out:
         out.write("\n".join(lines) + "\n")

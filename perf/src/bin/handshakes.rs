@@ -4,6 +4,8 @@
 //! thread has its own tickets, so that with `--mode resumed` every connection has one: from the
 //! connection before it.
 
+#![expect(clippy::disallowed_methods, reason = "threads of a load generator block: no worker here")]
+
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
 use std::path::PathBuf;
