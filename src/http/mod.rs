@@ -2,6 +2,7 @@
 
 pub mod added;
 pub mod forwarding;
+pub mod grpc_web;
 pub mod head;
 pub mod host;
 pub mod uri;
