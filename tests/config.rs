@@ -62,6 +62,7 @@ const SCENARIOS: &[(&str, &[&str])] = &[
     ("headers", &["kind = \"headers\""]),
     ("ip-list", &["kind = \"ip_list\""]),
     ("many-files", &["include = [", ".json", "*.toml"]),
+    ("proxy-protocol", &["proxy_protocol = \"required\"", "${proxy.unique_id}"]),
     ("rate-limit", &["kind = \"rate_limit\""]),
     ("redirects", &["redirect = ", "respond = ", "${request.uri}"]),
     ("routing", &["hosts", "regex", "{*name}", "rewrite"]),

@@ -28,6 +28,16 @@ fn proxied(driver: &'static str, mode: &str) -> (Origin, Proxy) {
     trusting(driver, mode, "\"127.0.0.0/8\", \"10.0.0.0/8\"")
 }
 
+/// The same with more lines in its listener.
+fn proxied_with(driver: &'static str, mode: &str, lines: &str) -> (Origin, Proxy) {
+    let (origin, mut proxy) = proxied(driver, mode);
+    let lines = proxy.settings().listener.clone() + lines;
+    let settings = proxy.settings().clone().listener(&lines);
+    proxy.rewrite(settings);
+    assert_eq!(proxy.reload().0, 200);
+    (origin, proxy)
+}
+
 fn trusting(driver: &'static str, mode: &str, trusted: &str) -> (Origin, Proxy) {
     let origin = Origin::start();
     let lines = format!("proxy_protocol = \"{mode}\"\ntrusted_proxies = [{trusted}]\n{TIMEOUTS}");
@@ -336,6 +346,27 @@ fn the_log_has_what_was_told(driver: &'static str) {
     assert!(!line.to_string().contains("proxy_"), "{line}");
 }
 
+/// HTTP/2 by prior knowledge behind a header, which may come in one piece with the preface or in
+/// bytes.
+fn http2_behind_a_header(driver: &'static str) {
+    let (_origin, proxy) = proxied_with(driver, "optional", "h2c = true\n");
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    let settings = b"\x04\0\0\0\0\0";
+    for header in [&written::line(from("192.0.2.7:4711"))[..], &v2("192.0.2.7:4711", &[]), b""] {
+        let whole = Client::open(proxy.address).expect("a connection");
+        whole.send(&[header, preface].concat());
+        assert!(whole.wait_text(settings), "{}", header.escape_ascii());
+        let slow = Client::open(proxy.address).expect("a connection");
+        slow.drip(&[header, preface].concat(), ms(1));
+        assert!(slow.wait_text(settings), "{}: byte by byte", header.escape_ascii());
+    }
+    served(&proxy, &[&written::line(from("192.0.2.7:4711"))[..], GET].concat());
+    assert_eq!(
+        (counted(&proxy, "v1"), counted(&proxy, "v2"), counted(&proxy, "none")),
+        (3.0, 2.0, 2.0)
+    );
+}
+
 /// HAProxy as a process; killed when it is dropped.
 struct HaProxy(Child);
 
@@ -467,6 +498,6 @@ macro_rules! on_both {
 on_both! {
     the_client_is_the_announced_one requests_behind_a_header pieces headers_that_do_not_come
     headers_that_are_refused peers_that_are_not_trusted an_optional_header
-    whose_fields_are_believed rules_go_by_the_announced_client the_log_has_what_was_told
+    whose_fields_are_believed http2_behind_a_header rules_go_by_the_announced_client the_log_has_what_was_told
     from_haproxy
 }

@@ -37,12 +37,13 @@ pub async fn read_header(
             Found::More => {}
         }
         if bytes.is_empty() {
-            timer.arm(Wait::Head, times.first_ms);
+            // Like any connection that is idle: without a buffer, and no longer than a drain allows.
+            timer.arm(Wait::Parked, times.first_ms);
+            // Whatever ended the wait shows in the read that follows.
+            let _ = stream.readable().await;
+            *bytes = Buf::for_head();
         } else if !std::mem::replace(&mut timed, true) {
             timer.arm(Wait::Head, times.whole_ms);
-        }
-        if bytes.capacity() == 0 {
-            *bytes = Buf::for_head();
         }
         let (result, back) = stream.read(std::mem::take(bytes)).await;
         *bytes = back;

@@ -4,7 +4,7 @@ mod proxy_header;
 
 use std::rc::Rc;
 
-use super::conn;
+use super::{conn, http2};
 use crate::io::runtime::catch_panic;
 use crate::io::spawn;
 use crate::proxy::Downstream;
@@ -14,13 +14,13 @@ use crate::state::Core;
 /// Starts to serve a connection that has just been accepted. One that has nothing to say before its
 /// first request is served at once.
 pub(super) fn start(core: &Rc<Core>, down: Box<Downstream>) {
-    let core = core.clone();
     if down.listener().proxy_protocol == Mode::Off {
-        return conn::start(core, down);
+        return speak(core, down);
     }
+    let core = core.clone();
     spawn(async move {
         match catch_panic(open(&core, down)).await {
-            Some(Some(down)) => conn::start(core, down),
+            Some(Some(down)) => speak(&core, down),
             Some(None) => {}
             None => {
                 core.counters.panics.increment();
@@ -30,10 +30,34 @@ pub(super) fn start(core: &Rc<Core>, down: Box<Downstream>) {
     });
 }
 
-/// What stands before the first request, one step behind the other; none where the connection ends.
+/// What stands before HTTP, one step behind the other; none where the connection ends.
 async fn open(core: &Core, mut down: Box<Downstream>) -> Option<Box<Downstream>> {
     if !proxy_header::take(core, &mut down).await {
         return None;
     }
     Some(down)
+}
+
+/// Goes on with the version of HTTP that the client speaks.
+fn speak(core: &Rc<Core>, down: Box<Downstream>) {
+    if speaks_http2(&down) {
+        http2::start(core.clone(), down);
+    } else if down.listener().h2c {
+        spawn(listen_in(core.clone(), down));
+    } else {
+        conn::start(core.clone(), down);
+    }
+}
+
+/// Whether the handshake has settled on HTTP/2 (RFC 9113 section 3.2).
+pub(super) fn speaks_http2(_down: &Downstream) -> bool {
+    false
+}
+
+/// Finds out by its first bytes what a client speaks.
+async fn listen_in(core: Rc<Core>, down: Box<Downstream>) {
+    if catch_panic(http2::open_cleartext(core.clone(), down)).await.is_none() {
+        core.counters.panics.increment();
+        tracing::error!("a panic ended a connection; the others go on");
+    }
 }
