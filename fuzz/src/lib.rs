@@ -34,6 +34,7 @@ pub use framing::framing;
 pub use head::{request_head, response_head};
 #[allow(unused_imports, reason = "tests that include this file use a part of it")]
 pub use header_variables::header_variables;
+#[allow(unused_imports, reason = "tests that include this file use a part of it")]
 pub use proxy_protocol::proxy_protocol;
 pub use routes::routes;
 pub use target::target;

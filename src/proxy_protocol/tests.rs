@@ -9,7 +9,7 @@ use crate::limits::{PROXY_UNIQUE_ID_BYTES_MAX, PROXY_V1_BYTES_MAX, PROXY_V2_BYTE
 /// A block of version 2.
 fn block(command: u8, family: u8, payload: &[u8]) -> Vec<u8> {
     let length = u16::try_from(payload.len()).expect("fits its field");
-    let fixed = [&v2::SIGNATURE[..], &[command, family], &length.to_be_bytes()].concat();
+    let fixed = [v2::SIGNATURE, &[command, family], &length.to_be_bytes()].concat();
     [&fixed[..], payload].concat()
 }
 
