@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use divan::{Bencher, black_box};
 use ringway::observe::AccessRecord;
-use ringway::observe::access_log::{DateText, Format, log_queue};
+use ringway::observe::access_log::{AnnouncedTexts, DateText, Format, log_queue};
 
 fn main() {
     divan::main();
@@ -42,6 +42,7 @@ fn record(which: usize) -> AccessRecord<'static> {
         error: None,
         config_version: 3,
         worker: 1,
+        announced: AnnouncedTexts::default(),
     };
     let browser = AccessRecord {
         target: b"/api/v1/app/order/detail?id=20210911",

@@ -76,6 +76,8 @@ kinds! {
     FramingAmbiguous "framing_ambiguous" 400 Client No Close "http_request_error" "The length of the request body is ambiguous.";
     /// A chunk does not follow RFC 9112 section 7.1.
     ChunkMalformed "chunk_malformed" 400 Client No Close "http_request_error" "The chunked request body is malformed.";
+    /// The body of a gRPC-Web request in text is not base64.
+    GrpcWebMalformed "grpc_web_malformed" 400 Client No Close "http_request_error" "The gRPC-Web request body is malformed.";
     /// The path holds what the route's policy refuses.
     PathRefused "path_refused" 400 Client No Close "http_request_denied" "The path holds characters that are refused here.";
     /// An `ip_list` keeps the client out.

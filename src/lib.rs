@@ -14,6 +14,7 @@ pub mod observe;
 
 pub mod http1;
 pub mod http2;
+pub mod proxy_protocol;
 
 pub mod context;
 

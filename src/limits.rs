@@ -121,6 +121,15 @@ pub const EXCHANGE_BYTES_KEPT: usize = 8 * 1024;
 /// request, which 512 busy connections must not come to.
 pub const EXCHANGES_KEPT: usize = 512;
 
+/// Bytes of a PROXY header of version 1, its line end included: what the longest line of its
+/// specification comes to.
+pub const PROXY_V1_BYTES_MAX: usize = 107;
+/// Bytes of a PROXY header of version 2 behind its first 16: addresses and what else there is. Its
+/// length field could say 65,535; a certificate of the client's fits.
+pub const PROXY_V2_BYTES_MAX: usize = 8 * 1024;
+/// Bytes of a connection's id in a PROXY header, by its specification.
+pub const PROXY_UNIQUE_ID_BYTES_MAX: usize = 128;
+
 /// Connections taken in one turn of the accept loop, so that a burst cannot starve those accepted.
 pub const ACCEPT_BURST_MAX: usize = 64;
 /// Connections the kernel queues for a listener.
@@ -297,6 +306,8 @@ pub const ACCESS_LOG_QUEUE_CHUNKS: usize = 64;
 pub const ACCESS_LOG_TEXT_BYTES_MAX: usize = 2 * 1024;
 /// Bytes of a method, a host, a request id or a name in the access log; longer ones are cut.
 pub const ACCESS_LOG_NAME_BYTES_MAX: usize = 256;
+/// Bytes of a protocol's name or version in the access log; longer ones are cut.
+pub const ACCESS_LOG_WORD_BYTES_MAX: usize = 64;
 /// Time between two looks of the access log's writer for chunks: workers do not wake it.
 pub const ACCESS_LOG_LOOK_MS: u64 = 50;
 /// The same while an eighth of a queue fills between two looks.
@@ -410,6 +421,7 @@ pub const SKIP_SEGMENTS_MAX: usize = 64;
 const _: () = assert!(HEAD_BYTES_DEFAULT <= HEAD_BUFFER_BYTES, "a default head fits its buffer");
 const _: () = assert!(HEAD_BYTES_MIN <= HEAD_BYTES_DEFAULT && HEAD_BYTES_DEFAULT <= HEAD_BYTES_MAX);
 const _: () = assert!(HEADERS_DEFAULT <= HEADERS_MAX);
+const _: () = assert!(16 + PROXY_V2_BYTES_MAX < HEAD_BUFFER_BYTES, "a header fits its buffer");
 const _: () = assert!(URI_BYTES_DEFAULT < HEAD_BYTES_DEFAULT, "a longest target leaves room");
 const _: () = assert!(URI_BYTES_MIN < HEAD_BYTES_MIN, "a smallest head has room for a target");
 const _: () = assert!(WEIGHT_DEFAULT <= WEIGHT_MAX && POOL_IDLE_DEFAULT <= POOL_IDLE_MAX);

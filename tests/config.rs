@@ -63,6 +63,7 @@ const SCENARIOS: &[(&str, &[&str])] = &[
     ("http2", &["h2c = true", "streams_max", "window = "]),
     ("ip-list", &["kind = \"ip_list\""]),
     ("many-files", &["include = [", ".json", "*.toml"]),
+    ("proxy-protocol", &["proxy_protocol = \"required\"", "${proxy.unique_id}"]),
     ("rate-limit", &["kind = \"rate_limit\""]),
     ("redirects", &["redirect = ", "respond = ", "${request.uri}"]),
     ("routing", &["hosts", "regex", "{*name}", "rewrite"]),

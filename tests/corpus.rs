@@ -55,6 +55,11 @@ fn access_log() {
 }
 
 #[test]
+fn proxy_protocol() {
+    replay("proxy_protocol", harness::proxy_protocol);
+}
+
+#[test]
 fn routes() {
     replay("routes", harness::routes);
 }

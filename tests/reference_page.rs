@@ -10,7 +10,7 @@ use ringway::config::reference::SECTIONS;
 use ringway::config::tree::{Entry, Node, Value};
 use ringway::filter::KINDS;
 use ringway::limits;
-use ringway::observe::access_log::{AccessRecord, DateText, Format};
+use ringway::observe::access_log::{AccessRecord, AnnouncedTexts, DateText, Format};
 use ringway::observe::render::ProcessView;
 use ringway::snapshot::{Ids, compile_tree, load_text};
 
@@ -287,6 +287,13 @@ fn operations_has_the_keys_of_the_access_log_and_of_the_status() {
         error: None,
         config_version: 1,
         worker: 0,
+        announced: AnnouncedTexts {
+            authority: b"a.test",
+            unique_id: b"17",
+            alpn: b"h2",
+            ssl_version: b"TLSv1.3",
+            ssl_cn: b"alice",
+        },
     };
     let mut line = Vec::new();
     Format::Json.write(&record, &mut DateText::new(), &mut line);

@@ -14,6 +14,7 @@ pub mod framing;
 pub mod head;
 pub mod header_variables;
 pub mod http2;
+pub mod proxy_protocol;
 pub mod routes;
 pub mod target;
 pub mod tls_records;
@@ -37,6 +38,8 @@ pub use head::{request_head, response_head};
 pub use header_variables::header_variables;
 #[allow(unused_imports, reason = "tests that include this file use a part of it")]
 pub use http2::{http2_frames, http2_request};
+#[allow(unused_imports, reason = "tests that include this file use a part of it")]
+pub use proxy_protocol::proxy_protocol;
 pub use routes::routes;
 pub use target::target;
 #[allow(unused_imports, reason = "tests that include this file use a part of it")]

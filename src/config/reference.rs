@@ -165,6 +165,13 @@ pub const SECTIONS: &[Section] = &[
                 "Peers whose X-Forwarded and Forwarded fields are believed; those of others are dropped: `\"10.0.0.0/8\"`, `\"fd00::/8\"` or single addresses.",
             ),
             key(
+                "proxy_protocol",
+                "word",
+                "`\"off\"`",
+                "`off`, `optional`, `required`; with `trusted_proxies`",
+                "Whether connections of `trusted_proxies` begin with a PROXY header (v1 or v2), which names the client. `\"required\"` closes those without one, and those of others.",
+            ),
+            key(
                 "head_bytes_max",
                 "size",
                 "`\"16KiB\"`",

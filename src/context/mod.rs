@@ -12,10 +12,12 @@ pub use source::{Matched, Source};
 pub use template::{Scope, Template};
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::rc::Rc;
 use std::time::Instant;
 
 use crate::base::random::Random;
 use crate::http::{BodyFraming, Known, RequestHead, Span};
+use crate::proxy_protocol::{Announced, Fact};
 
 /// The facts of one request, from its head to its log record.
 #[derive(Debug, Default)]
@@ -30,6 +32,8 @@ pub struct RequestContext {
     pub request_id: RequestId,
     /// Who sent it.
     pub client: ClientFacts,
+    /// What a PROXY header said of the client, if one came.
+    pub announced: Option<Rc<Announced>>,
     /// When what happened.
     pub timing: Timing,
     /// What filters tell later stages and each other (P12).
@@ -120,7 +124,7 @@ pub enum SentPath {
 pub struct ClientFacts {
     /// The address behind the proxies that are believed: what rules and logs speak of.
     pub address: IpAddr,
-    /// The other end of the connection.
+    /// The other end of the connection; behind a PROXY header the client that it announces.
     pub peer: SocketAddr,
     /// Whether the peer's forwarding fields are believed.
     pub trusted: bool,
@@ -222,6 +226,11 @@ impl RequestContext {
         self.facts.came.map_or_else(now, |came| self.request.text(came.user_agent))
     }
 
+    /// A fact that a PROXY header told of the client.
+    pub fn announced(&self, fact: Fact) -> Option<&[u8]> {
+        self.announced.as_ref()?.fact(fact)
+    }
+
     /// The path that routes are matched against and that the upstream is sent.
     pub fn path(&self) -> &[u8] {
         if self.target.asterisk {
@@ -270,6 +279,7 @@ impl RequestContext {
             TargetFacts { normalised, rewritten, host_rewritten, ..TargetFacts::default() };
         self.request_id = RequestId::default();
         self.client = ClientFacts::default();
+        self.announced = None;
         self.timing = Timing::default();
         self.attributes.clear();
     }

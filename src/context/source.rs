@@ -17,6 +17,7 @@ use crate::config::read::string;
 use crate::config::tree::Node;
 use crate::http::Known;
 use crate::http::uri::decode_digits;
+use crate::proxy_protocol::Fact;
 
 /// Which value of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -31,6 +32,8 @@ pub enum Source {
     Cookie(Box<str>),
     /// `"query:NAME"`; the value with its escapes decoded.
     Query(Box<str>),
+    /// `"proxy_authority"` and the like: what a PROXY header told of the client.
+    Announced(Fact),
     /// `"path:NAME"`: a parameter of the route's path, as it stands in the normalised path.
     Path(Box<str>),
 }
@@ -68,7 +71,7 @@ pub struct Param {
 }
 
 impl Source {
-    /// Reads `"client"`, `"route"` or `"KIND:NAME"`.
+    /// Reads `"client"`, `"route"`, a fact of a PROXY header or `"KIND:NAME"`.
     ///
     /// # Errors
     /// How to mend it.
@@ -78,10 +81,14 @@ impl Source {
             "route" => return Ok(Source::Route),
             _ => {}
         }
+        if let Some(fact) = Fact::named(text) {
+            return Ok(Source::Announced(fact));
+        }
         let Some((kind, name)) = text.split_once(':') else {
             let words =
                 ["client", "route", "header:NAME", "cookie:NAME", "query:NAME", "path:NAME"];
-            return Err(hint(text, words.into_iter(), "write one of"));
+            let words = words.into_iter().chain(Fact::ALL.map(Fact::name));
+            return Err(hint(text, words, "write one of"));
         };
         let of: fn(Box<str>) -> Source = match kind {
             "header" => Source::Header,
@@ -155,6 +162,7 @@ impl Source {
                 visit(Cow::Owned(text.into_bytes()))
             }
             Source::Route => seen(matched.route.as_bytes()),
+            Source::Announced(fact) => context.announced(*fact).and_then(seen),
             Source::Path(name) => matched.params.get(name).and_then(seen),
             Source::Header(name) => headers(context, name).find_map(seen),
             Source::Cookie(name) => cookies(context, name.as_bytes()).find_map(seen),
@@ -164,7 +172,7 @@ impl Source {
 
     fn check_name(&self) -> Result<(), String> {
         let (name, fits): (&str, fn(u8) -> bool) = match self {
-            Source::Client | Source::Route => return Ok(()),
+            Source::Client | Source::Route | Source::Announced(_) => return Ok(()),
             Source::Header(name) | Source::Cookie(name) => (name, is_token),
             Source::Query(name) => (name, |byte| !byte.is_ascii_control()),
             Source::Path(name) => (name, |byte| byte.is_ascii_alphanumeric() || byte == b'_'),
@@ -189,6 +197,7 @@ impl fmt::Display for Source {
         match self {
             Source::Client => f.write_str("client"),
             Source::Route => f.write_str("route"),
+            Source::Announced(fact) => f.write_str(fact.name()),
             Source::Header(name) => write!(f, "header:{name}"),
             Source::Cookie(name) => write!(f, "cookie:{name}"),
             Source::Query(name) => write!(f, "query:{name}"),

@@ -13,6 +13,7 @@ use crate::config::read::string;
 use crate::config::tree::Node;
 use crate::http::host::host_name;
 use crate::limits::{TEMPLATE_BYTES_MAX, TEMPLATE_VARIABLES_MAX};
+use crate::proxy_protocol::Fact;
 
 /// A text with variables, checked when it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +48,7 @@ enum Fixed {
     Scheme,
     ClientAddress,
     ClientPort,
+    Announced(Fact),
     Listener,
     Route,
     Upstream,
@@ -364,6 +366,7 @@ impl Fixed {
                 Source::Client.with(context, scope.matched, |address| push(out, address));
             }
             Fixed::ClientPort => number(out, u64::from(context.client.peer.port())),
+            Fixed::Announced(fact) => push(out, context.announced(fact).unwrap_or_default()),
             Fixed::Listener => push(out, scope.listener.as_bytes()),
             Fixed::Route => push(out, scope.matched.route.as_bytes()),
             Fixed::Upstream => push(out, scope.upstream.as_bytes()),
@@ -451,6 +454,11 @@ const FIXED: &[(&str, Fixed, Availability)] = &[
     ("request.scheme", Fixed::Scheme, Request),
     ("client.address", Fixed::ClientAddress, Request),
     ("client.port", Fixed::ClientPort, Request),
+    ("proxy.authority", Fixed::Announced(Fact::Authority), Request),
+    ("proxy.unique_id", Fixed::Announced(Fact::UniqueId), Request),
+    ("proxy.alpn", Fixed::Announced(Fact::Alpn), Request),
+    ("proxy.ssl_version", Fixed::Announced(Fact::SslVersion), Request),
+    ("proxy.ssl_cn", Fixed::Announced(Fact::SslCn), Request),
     ("listener.name", Fixed::Listener, Request),
     ("route.id", Fixed::Route, Request),
     ("upstream.name", Fixed::Upstream, Upstream),

@@ -199,6 +199,7 @@ pub(crate) mod tests {
             name: name.into(),
             address: address.parse().expect("an address"),
             trusted_proxies: Vec::new(),
+            proxy_protocol: crate::proxy_protocol::Mode::Off,
             head: HeadLimits::default(),
             head_timeout_ms: 1000,
             body_timeout_ms: 1000,

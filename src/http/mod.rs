@@ -4,6 +4,7 @@ pub mod added;
 pub mod edit;
 pub mod forwarding;
 pub mod grpc;
+pub mod grpc_web;
 pub mod head;
 pub mod host;
 pub mod passing;

@@ -23,6 +23,7 @@ pub(super) fn admit(exchange: &mut Exchange, place: &Place<'_>) -> Result<(), Er
     context.timing.started = Some(Instant::now());
     context.request_id = request_id(&context.request, place.down, place.core);
     context.client = client_facts(&context.request, place);
+    context.announced = place.down.announced.clone();
     read_facts(context, place)?;
     let path = context.read_target()?;
     context.check_host()?;
@@ -45,6 +46,7 @@ pub(super) fn introduce(exchange: &mut Exchange, place: &Place<'_>) {
     let context = &mut exchange.context;
     let Forwarding { client, trusted, .. } = *forwarding;
     context.client = ClientFacts { address: client, peer: *peer, trusted };
+    context.announced = place.down.announced.clone();
     context.request_id = RequestId::make(&place.core.random);
     context.timing.started = Some(Instant::now());
 }

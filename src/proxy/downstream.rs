@@ -10,6 +10,7 @@ use crate::http2::{Reason, ServerStream};
 use crate::io::wait::Timer;
 use crate::io::{Cancel, Handle, Shutdown, Stream, Target, Wait};
 use crate::limits::{LINGER_BYTES_MAX, LINGER_MS};
+use crate::proxy_protocol::Announced;
 use crate::snapshot::{ListenerId, ListenerPlan};
 use crate::state::Core;
 
@@ -65,8 +66,10 @@ pub struct Downstream {
     state: Rc<ListenerState>,
     /// The listener's plan, as of [`Downstream::refresh`].
     plan: Arc<ListenerPlan>,
-    /// The other end.
+    /// The other end; behind a PROXY header the client that it announces.
     pub peer: SocketAddr,
+    /// What a PROXY header said of the client, if one came.
+    pub announced: Option<Rc<Announced>>,
     /// What upstreams are told about it.
     pub forwarding: Forwarding,
     /// What has been read of the next request; else a buffer to read it into.
@@ -131,6 +134,7 @@ impl Downstream {
             idle_read,
             forwarding: Forwarding::new(peer, listener.port, plan.trusts(peer.ip())),
             peer,
+            announced: None,
             state: listener.clone(),
             plan,
             behind: Buf::empty(),
@@ -153,6 +157,7 @@ impl Downstream {
             idle_read: self.idle_read.clone(),
             forwarding: self.forwarding.clone(),
             peer: self.peer,
+            announced: self.announced.clone(),
             state: self.state.clone(),
             plan: self.plan.clone(),
             behind: Buf::empty(),
@@ -224,7 +229,22 @@ impl Downstream {
     #[cold]
     fn follow(&mut self) {
         self.plan = self.state.plan.borrow().clone();
-        self.forwarding.trusted = self.plan.trusts(self.forwarding.client);
+        self.forwarding.trusted = self.believes();
+    }
+
+    /// Whether the client's forwarding fields are believed. Of one that a PROXY header leaves unknown
+    /// nobody can say (docs/decisions/0013).
+    fn believes(&self) -> bool {
+        let unknown = self.announced.as_ref().is_some_and(|it| it.source().is_none());
+        !unknown && self.plan.trusts(self.peer.ip())
+    }
+
+    /// Takes what a trusted peer announces: from here on its client is the client.
+    pub fn announce(&mut self, announced: Announced) {
+        self.peer = announced.source().unwrap_or(self.peer);
+        let port = announced.destination().map_or(self.forwarding.port, |to| to.port());
+        self.announced = Some(Rc::new(announced));
+        self.forwarding = Forwarding::new(self.peer, port, self.believes());
     }
 
     /// Whether it ends with its next answer, because the core drains or its listener is gone.

@@ -7,7 +7,8 @@ use super::forward::Place;
 use crate::error::ErrorKind;
 use crate::http::Version;
 use crate::observe::Finished;
-use crate::observe::access_log::AccessRecord;
+use crate::observe::access_log::{AccessRecord, AnnouncedTexts};
+use crate::proxy_protocol::{Announced, Fact};
 
 /// Records how an exchange ended.
 pub(super) fn record(exchange: &Exchange, place: &Place<'_>) {
@@ -122,5 +123,17 @@ fn log(exchange: &Exchange, place: &Place<'_>, times: &Times) {
         // Without a route nothing was waited for: what is in force is what it was looked up in.
         config_version: plans.version().unwrap_or_else(|| place.core.snapshot().version),
         worker: place.core.index,
+        announced: context.announced.as_deref().map(announced).unwrap_or_default(),
     });
+}
+
+fn announced(announced: &Announced) -> AnnouncedTexts<'_> {
+    let text = |fact| announced.fact(fact).unwrap_or_default();
+    AnnouncedTexts {
+        authority: text(Fact::Authority),
+        unique_id: text(Fact::UniqueId),
+        alpn: text(Fact::Alpn),
+        ssl_version: text(Fact::SslVersion),
+        ssl_cn: text(Fact::SslCn),
+    }
 }

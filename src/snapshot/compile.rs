@@ -13,7 +13,7 @@ use crate::config::decode::Decoder;
 use crate::config::diagnostic::Span;
 use crate::config::read::Address;
 use crate::config::tree::{Node, Spanned};
-use crate::config::written::{self, Admin, Config, Driver, LogFormat, Route};
+use crate::config::written::{self, Admin, Config, Driver, LogFormat, ProxyProtocol, Route};
 use crate::config::{Diagnostic, Diagnostics, Gathered, Source};
 use crate::filter::{Entry, FilterChain};
 use crate::http::HeadLimits;
@@ -21,6 +21,7 @@ use crate::limits::*;
 use crate::observe::Names;
 use crate::observe::access_log::{AccessLogPlan, Format, Target as LogTarget};
 use crate::observe::series::EndpointName;
+use crate::proxy_protocol::Mode;
 use crate::route::{RoutePlan, RouteTable};
 use crate::upstream::{EndpointAddress, EndpointPlan, Protocol, UpstreamId, UpstreamPlan};
 
@@ -68,7 +69,10 @@ pub fn compile_tree(
     let chains = rules.iter().map(chain).collect();
     let mut found = take(&mut decoder.found);
     check_addresses(&config, &mut found);
-    config.listeners.iter().for_each(|listener| check_head(listener, &mut found));
+    config.listeners.iter().for_each(|listener| {
+        check_head(listener, &mut found);
+        check_proxy_protocol(listener, &mut found);
+    });
     config.upstreams.iter().for_each(|upstream| check_endpoints(upstream, &mut found));
     let whole: Vec<_> = rules.iter().filter_map(|(r, rule)| Some((*r, rule.as_ref()?))).collect();
     rivals::check(&config, &whole, &mut found);
@@ -185,6 +189,19 @@ fn check_head(listener: &written::Listener, found: &mut Diagnostics) {
         Some(given) => error.other(given.span(), "the head"),
         None => error,
     });
+}
+
+/// A header that anybody may send names anybody: somebody must be trusted.
+fn check_proxy_protocol(listener: &written::Listener, found: &mut Diagnostics) {
+    let Some(mode) = &listener.proxy_protocol else { return };
+    if mode.value != ProxyProtocol::Off && listener.trusted_proxies.is_empty() {
+        let remedy = "add `trusted_proxies`, the addresses of the balancers that send the header";
+        found.push(
+            Diagnostic::error(mode.span(), "`proxy_protocol` needs `trusted_proxies`")
+                .label("no header could be believed")
+                .remedy(remedy),
+        );
+    }
 }
 
 /// An endpoint stands once in its upstream, and one at least takes traffic.
@@ -361,6 +378,11 @@ fn listener(written: &written::Listener, ids: &mut Ids) -> ListenerPlan {
         name: written.name.value.clone(),
         address: written.address.value,
         trusted_proxies: written.trusted_proxies.clone(),
+        proxy_protocol: match written.proxy_protocol.as_ref().map(|written| written.value) {
+            None | Some(ProxyProtocol::Off) => Mode::Off,
+            Some(ProxyProtocol::Optional) => Mode::Optional,
+            Some(ProxyProtocol::Required) => Mode::Required,
+        },
         head: head_limits(written),
         head_timeout_ms: timeouts.head_ms.unwrap_or(HEAD_TIMEOUT_MS),
         body_timeout_ms: timeouts.body_ms.unwrap_or(BODY_TIMEOUT_MS),

@@ -28,6 +28,7 @@ pub use crate::http2::Http2Plan;
 pub use crate::io::driver::DriverChoice;
 use crate::observe::Names;
 use crate::observe::access_log::AccessLogPlan;
+use crate::proxy_protocol::Mode;
 use crate::route::{RoutePlan, RouteTable};
 use crate::upstream::UpstreamPlan;
 
@@ -97,6 +98,8 @@ pub struct ListenerPlan {
     pub address: SocketAddr,
     /// Peers whose forwarding fields are believed.
     pub trusted_proxies: Vec<IpNet>,
+    /// `proxy_protocol`
+    pub proxy_protocol: Mode,
     /// `head_bytes_max`, `headers_max`, `uri_bytes_max`
     pub head: HeadLimits,
     /// `timeouts.head`

@@ -1,16 +1,45 @@
 //! From accept to the first request: what a connection says before it speaks HTTP.
 
+mod proxy_header;
+
 use std::rc::Rc;
 
 use super::{conn, http2};
 use crate::io::runtime::catch_panic;
 use crate::io::spawn;
 use crate::proxy::Downstream;
+use crate::proxy_protocol::Mode;
 use crate::state::Core;
 
 /// Starts to serve a connection that has just been accepted. One that has nothing to say before its
 /// first request is served at once.
 pub(super) fn start(core: &Rc<Core>, down: Box<Downstream>) {
+    if down.listener().proxy_protocol == Mode::Off {
+        return speak(core, down);
+    }
+    let core = core.clone();
+    spawn(async move {
+        match catch_panic(open(&core, down)).await {
+            Some(Some(down)) => speak(&core, down),
+            Some(None) => {}
+            None => {
+                core.counters.panics.increment();
+                tracing::error!("a panic ended a connection that was opening; the others go on");
+            }
+        }
+    });
+}
+
+/// What stands before HTTP, one step behind the other; none where the connection ends.
+async fn open(core: &Core, mut down: Box<Downstream>) -> Option<Box<Downstream>> {
+    if !proxy_header::take(core, &mut down).await {
+        return None;
+    }
+    Some(down)
+}
+
+/// Goes on with the version of HTTP that the client speaks.
+fn speak(core: &Rc<Core>, down: Box<Downstream>) {
     if speaks_http2(&down) {
         http2::start(core.clone(), down);
     } else if down.listener().h2c {

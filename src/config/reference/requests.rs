@@ -224,7 +224,7 @@ pub(super) const WHEN: Section = Section {
             "hash",
             "value",
             SUBJECT,
-            "`\"header:NAME\"`, `\"cookie:NAME\"`, `\"query:NAME\"`, `\"client\"`",
+            "`\"header:NAME\"`, `\"cookie:NAME\"`, `\"query:NAME\"`, `\"client\"`, `\"proxy_authority\"` and the like",
             "The value falls into one of the `slots`.",
         ),
         key("equals", "string", COMPARISON, "", "The value is this."),

@@ -103,6 +103,8 @@ pub struct Listener {
     pub address: Spanned<SocketAddr>,
     /// `trusted_proxies`
     pub trusted_proxies: Vec<IpNet>,
+    /// `proxy_protocol`
+    pub proxy_protocol: Option<Spanned<ProxyProtocol>>,
     /// `timeouts`
     pub timeouts: ListenerTimeouts,
     /// `head_bytes_max`
@@ -130,6 +132,17 @@ pub struct Http2 {
     pub window_bytes: Option<u64>,
     /// `connection_window`, in bytes
     pub connection_window_bytes: Option<u64>,
+}
+
+/// `listener.NAME.proxy_protocol`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProxyProtocol {
+    /// "off"
+    Off,
+    /// "optional"
+    Optional,
+    /// "required"
+    Required,
 }
 
 /// `listener.NAME.timeouts`, in milliseconds
@@ -340,6 +353,7 @@ impl Listener {
         let mut f = Fields::of("listener.NAME", node, decoder)?;
         let address = f.required("address", "\"0.0.0.0:8080\"", spanned(socket_address));
         let proxies = f.optional("trusted_proxies", list(0..=TRUSTED_PROXIES_MAX, network));
+        let proxy_protocol = f.optional("proxy_protocol", spanned(choice(PROXY_PROTOCOLS)));
         let head = size(HEAD_BYTES_MIN as u64..=HEAD_BYTES_MAX as u64);
         let uri = size(URI_BYTES_MIN as u64..=HEAD_BYTES_MAX as u64);
         let timeouts = f.optional("timeouts", ListenerTimeouts::decode);
@@ -355,6 +369,7 @@ impl Listener {
             name,
             address: address?,
             trusted_proxies: proxies.unwrap_or_default(),
+            proxy_protocol,
             timeouts: timeouts.unwrap_or_default(),
             head_bytes_max,
             headers_max,
@@ -463,6 +478,11 @@ pub(super) fn identifier(node: &Node, bytes_max: usize, decoder: &mut Decoder) -
 
 const DRIVERS: &[(&str, Driver)] =
     &[("auto", Driver::Auto), ("io_uring", Driver::IoUring), ("epoll", Driver::Epoll)];
+const PROXY_PROTOCOLS: &[(&str, ProxyProtocol)] = &[
+    ("off", ProxyProtocol::Off),
+    ("optional", ProxyProtocol::Optional),
+    ("required", ProxyProtocol::Required),
+];
 const PROTOCOLS: &[(&str, Protocol)] =
     &[("http1", Protocol::Http1), ("http2", Protocol::Http2), ("auto", Protocol::Auto)];
 const LOG_FORMATS: &[(&str, LogFormat)] =

@@ -56,6 +56,23 @@ pub struct AccessRecord<'a> {
     pub config_version: u64,
     /// Which worker served it.
     pub worker: usize,
+    /// What a PROXY header told of the client.
+    pub announced: AnnouncedTexts<'a>,
+}
+
+/// What a PROXY header told of a client's connection. A text that is empty is missing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AnnouncedTexts<'a> {
+    /// The name that the client asked for.
+    pub authority: &'a [u8],
+    /// The proxy's name for the connection.
+    pub unique_id: &'a [u8],
+    /// What was agreed on in the client's handshake.
+    pub alpn: &'a [u8],
+    /// Version of the client's TLS.
+    pub ssl_version: &'a [u8],
+    /// Common name of the client's verified certificate.
+    pub ssl_cn: &'a [u8],
 }
 
 /// What the tests of the log share.
@@ -92,6 +109,7 @@ pub(crate) mod testing {
             error: None,
             config_version: 1,
             worker: 0,
+            announced: AnnouncedTexts::default(),
         }
     }
 }

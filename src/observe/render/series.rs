@@ -4,6 +4,7 @@
 //! where a family would be left without a sample, its first series shows one.
 
 use super::exposition::{Exposition, HistogramNames};
+use crate::observe::series::ProxyProtocolResult;
 use crate::observe::series::blocks::CLASSES;
 use crate::observe::series::view::{
     DECISIONS, EndpointView, Entry, FilterView, ListenerView, RouteView, SeriesView, UpstreamView,
@@ -111,6 +112,12 @@ fn write_listeners(listeners: &[Entry<ListenerView>], text: &mut Exposition) {
     let accepted = "ringway_listener_connections_accepted_total";
     let accepted = Family::counter(accepted, "Client connections taken by listener.");
     labelled.write(accepted, |listener| listener.accepted, text);
+    let results = "ringway_proxy_protocol_total";
+    let results = Family::counter(results, "How connections began where proxy_protocol is on.");
+    // Most listeners look for no header: none of them stands in for a family without a sample.
+    let results = Family { first_zero: false, ..results };
+    let names = ("result", &ProxyProtocolResult::NAMES);
+    labelled.write_by(results, names, |listener| &listener.proxy_protocol, text);
 }
 
 /// A family to be written.

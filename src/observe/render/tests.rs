@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::observe::series::{EndpointName, Names};
+use crate::observe::series::{EndpointName, Names, ProxyProtocolResult};
 use crate::observe::{Finished, SeriesRegistry};
 
 /// Two workers that have counted nothing.
@@ -98,6 +98,7 @@ fn busy() -> ProcessView {
     worker.filter(0, |filter| filter.answered.increment());
     worker.filter(1, |filter| filter.limited.increment());
     worker.connection_opened(0);
+    worker.proxy_protocol(0, ProxyProtocolResult::Missing);
     let mut names = Names::default();
     names.routes.set(0, "a\"b".into());
     names.upstreams.set(0, "app".into());

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use super::histogram::Histogram;
+use super::proxy_protocol::ProxyProtocolResult;
 use super::worker::Finished;
 use crate::observe::{Counter, Gauge};
 
@@ -81,6 +82,9 @@ pub struct ListenerSeries {
     pub accepted: Counter,
     /// Connections open.
     pub open: Gauge,
+    /// How connections began where `proxy_protocol` is on, in the order of
+    /// [`ProxyProtocolResult::ALL`].
+    pub proxy_protocol: [Counter; ProxyProtocolResult::ALL.len()],
 }
 
 impl RouteSeries {

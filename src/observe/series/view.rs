@@ -6,6 +6,7 @@ use super::blocks::{
     Answers, CLASSES, EndpointSeries, FilterSeries, ListenerSeries, RouteSeries, UpstreamSeries,
 };
 use super::histogram::HistogramView;
+use super::proxy_protocol::ProxyProtocolResult;
 
 /// All series. Routes only if they were hit; of the rest everything that is configured.
 #[derive(Clone, Debug, Default)]
@@ -93,6 +94,8 @@ pub struct ListenerView {
     pub accepted: u64,
     /// See [`ListenerSeries::open`].
     pub open: u64,
+    /// See [`ListenerSeries::proxy_protocol`].
+    pub proxy_protocol: [u64; ProxyProtocolResult::ALL.len()],
 }
 
 /// Values of the label `verdict`.
@@ -168,6 +171,9 @@ impl Sum<ListenerSeries> for ListenerView {
     fn add(&mut self, block: &ListenerSeries) {
         self.accepted += block.accepted.get();
         self.open += block.open.get();
+        for (sum, result) in self.proxy_protocol.iter_mut().zip(&block.proxy_protocol) {
+            *sum += result.get();
+        }
     }
 
     fn is_touched(&self) -> bool {

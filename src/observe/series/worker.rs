@@ -10,6 +10,7 @@ use super::blocks::{
     UpstreamSeries,
 };
 use super::names::Names;
+use super::proxy_protocol::ProxyProtocolResult;
 use crate::base::by_id::ById;
 use crate::limits::{SERIES_BESIDE_ROUTES_MAX, SERIES_MAX};
 use crate::observe::{Counter, Gauge};
@@ -145,6 +146,13 @@ impl WorkerSeries {
     #[inline]
     pub fn connection_closed(&self, listener: u32) {
         self.listeners.with(&self.births, listener, |block| block.open.decrement());
+    }
+
+    /// Counts how a connection of a listener with `proxy_protocol` began.
+    pub fn proxy_protocol(&self, listener: u32, result: ProxyProtocolResult) {
+        self.listeners.with(&self.births, listener, |block| {
+            block.proxy_protocol[result as usize].increment();
+        });
     }
 
     /// Lets go of what a new configuration does not name any more; what stays goes on counting.
