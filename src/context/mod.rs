@@ -12,10 +12,12 @@ pub use source::{Matched, Source};
 pub use template::{Scope, Template};
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::rc::Rc;
 use std::time::Instant;
 
 use crate::base::random::Random;
 use crate::http::{BodyFraming, Known, RequestHead, Span};
+use crate::tls::{TlsFact, TlsFacts};
 
 /// The facts of one request, from its head to its log record.
 #[derive(Debug, Default)]
@@ -30,6 +32,8 @@ pub struct RequestContext {
     pub request_id: RequestId,
     /// Who sent it.
     pub client: ClientFacts,
+    /// What is known of the TLS connection that it came by, if it came by one.
+    pub tls: Option<Rc<TlsFacts>>,
     /// When what happened.
     pub timing: Timing,
     /// What filters tell later stages and each other (P12).
@@ -204,6 +208,19 @@ impl RequestContext {
         });
     }
 
+    /// `https` where the client speaks TLS, else `http`.
+    pub fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "https" } else { "http" }
+    }
+
+    /// A fact of the client's TLS connection; without one, what holds then.
+    pub fn tls_fact(&self, fact: TlsFact) -> Option<&str> {
+        match &self.tls {
+            Some(tls) => tls.get(fact),
+            None => fact.without(),
+        }
+    }
+
     /// Whether an Accept, as it came, asks for JSON rather than text.
     pub fn prefers_json(&self) -> bool {
         let now = || self.request.values(Known::Accept).any(prefers_json);
@@ -270,6 +287,7 @@ impl RequestContext {
             TargetFacts { normalised, rewritten, host_rewritten, ..TargetFacts::default() };
         self.request_id = RequestId::default();
         self.client = ClientFacts::default();
+        self.tls = None;
         self.timing = Timing::default();
         self.attributes.clear();
     }

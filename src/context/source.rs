@@ -17,6 +17,7 @@ use crate::config::read::string;
 use crate::config::tree::Node;
 use crate::http::Known;
 use crate::http::uri::decode_digits;
+use crate::tls::TlsFact;
 
 /// Which value of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -33,6 +34,10 @@ pub enum Source {
     Query(Box<str>),
     /// `"path:NAME"`: a parameter of the route's path, as it stands in the normalised path.
     Path(Box<str>),
+    /// `"scheme"`: `https` where the client speaks TLS, else `http`.
+    Scheme,
+    /// `"tls:NAME"` and `"client_cert:NAME"`.
+    Tls(TlsFact),
 }
 
 /// The route that a request took, as far as values depend on it.
@@ -76,11 +81,21 @@ impl Source {
         match text {
             "client" => return Ok(Source::Client),
             "route" => return Ok(Source::Route),
+            "scheme" => return Ok(Source::Scheme),
             _ => {}
         }
         let Some((kind, name)) = text.split_once(':') else {
-            let words =
-                ["client", "route", "header:NAME", "cookie:NAME", "query:NAME", "path:NAME"];
+            let words = [
+                "client",
+                "route",
+                "scheme",
+                "header:NAME",
+                "cookie:NAME",
+                "query:NAME",
+                "path:NAME",
+                "tls:NAME",
+                "client_cert:NAME",
+            ];
             return Err(hint(text, words.into_iter(), "write one of"));
         };
         let of: fn(Box<str>) -> Source = match kind {
@@ -88,8 +103,12 @@ impl Source {
             "cookie" => Source::Cookie,
             "query" => Source::Query,
             "path" => Source::Path,
+            "tls" | "client_cert" => {
+                let unknown = || hint(name, TlsFact::names(kind), "write one of");
+                return TlsFact::of(kind, name).map(Source::Tls).ok_or_else(unknown);
+            }
             _ => {
-                let kinds = ["header", "cookie", "query", "path"];
+                let kinds = ["header", "cookie", "query", "path", "tls", "client_cert"];
                 return Err(hint(kind, kinds.into_iter(), "the kinds of named values"));
             }
         };
@@ -155,6 +174,8 @@ impl Source {
                 visit(Cow::Owned(text.into_bytes()))
             }
             Source::Route => seen(matched.route.as_bytes()),
+            Source::Scheme => seen(context.scheme().as_bytes()),
+            Source::Tls(fact) => context.tls_fact(*fact).map(str::as_bytes).and_then(seen),
             Source::Path(name) => matched.params.get(name).and_then(seen),
             Source::Header(name) => headers(context, name).find_map(seen),
             Source::Cookie(name) => cookies(context, name.as_bytes()).find_map(seen),
@@ -164,7 +185,7 @@ impl Source {
 
     fn check_name(&self) -> Result<(), String> {
         let (name, fits): (&str, fn(u8) -> bool) = match self {
-            Source::Client | Source::Route => return Ok(()),
+            Source::Client | Source::Route | Source::Scheme | Source::Tls(_) => return Ok(()),
             Source::Header(name) | Source::Cookie(name) => (name, is_token),
             Source::Query(name) => (name, |byte| !byte.is_ascii_control()),
             Source::Path(name) => (name, |byte| byte.is_ascii_alphanumeric() || byte == b'_'),
@@ -189,6 +210,11 @@ impl fmt::Display for Source {
         match self {
             Source::Client => f.write_str("client"),
             Source::Route => f.write_str("route"),
+            Source::Scheme => f.write_str("scheme"),
+            Source::Tls(fact) => {
+                let (kind, name) = fact.name();
+                write!(f, "{kind}:{name}")
+            }
             Source::Header(name) => write!(f, "header:{name}"),
             Source::Cookie(name) => write!(f, "cookie:{name}"),
             Source::Query(name) => write!(f, "query:{name}"),

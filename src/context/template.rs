@@ -13,6 +13,7 @@ use crate::config::read::string;
 use crate::config::tree::Node;
 use crate::http::host::host_name;
 use crate::limits::{TEMPLATE_BYTES_MAX, TEMPLATE_VARIABLES_MAX};
+use crate::tls::TlsFact;
 
 /// A text with variables, checked when it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +30,8 @@ enum Part {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Variable {
     Fixed(Fixed),
-    /// `${request.header.NAME}`, `.cookie.`, `.query.`; `${path.NAME}`
+    /// `${request.header.NAME}`, `.cookie.`, `.query.`; `${path.NAME}`; `${tls.NAME}`,
+    /// `${client_cert.NAME}`
     Named(Source),
     /// `${attribute.NAME}`
     Attribute(Box<str>),
@@ -304,6 +306,10 @@ impl Variable {
             Variable::Named(source @ Source::Path(_)) => {
                 Some(source.to_string().replacen(':', ".", 1))
             }
+            // What was verified is not chosen freely; what a client asks for is.
+            Variable::Named(Source::Tls(fact)) => {
+                (*fact == TlsFact::Sni).then(|| "tls.sni".to_owned())
+            }
             Variable::Named(source) => {
                 Some(format!("request.{}", source.to_string().replacen(':', ".", 1)))
             }
@@ -359,7 +365,7 @@ impl Fixed {
                 let host = host_name(context.host().unwrap_or_default());
                 out.extend(host.iter().map(u8::to_ascii_lowercase));
             }
-            Fixed::Scheme => push(out, b"http"),
+            Fixed::Scheme => push(out, context.scheme().as_bytes()),
             Fixed::ClientAddress => {
                 Source::Client.with(context, scope.matched, |address| push(out, address));
             }
@@ -400,6 +406,14 @@ fn variable(name: &str, known: Availability) -> Result<Variable, (String, String
     }
     if let Some(attribute) = name.strip_prefix("attribute.").filter(|name| !name.is_empty()) {
         return Ok(Variable::Attribute(attribute.into()));
+    }
+    if let Some((kind @ ("tls" | "client_cert"), fact)) = name.split_once('.') {
+        let missing = || {
+            let remedy = hint(fact, TlsFact::names(kind), "write one of");
+            (format!("there is no variable `{}`", name.escape_debug()), remedy)
+        };
+        let source = TlsFact::of(kind, fact).map(Source::Tls);
+        return source.map(Variable::Named).ok_or_else(missing);
     }
     let (kind, named) = match name.strip_prefix("request.") {
         Some(rest) => rest.split_once('.').ok_or_else(unknown)?,
@@ -466,6 +480,8 @@ const NAMED: &[&str] = &[
     "request.query.NAME",
     "path.NAME",
     "attribute.NAME",
+    "tls.NAME",
+    "client_cert.NAME",
 ];
 
 #[cfg(test)]

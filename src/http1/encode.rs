@@ -320,7 +320,9 @@ fn forwarding_lines(out: &mut Buf, head: &RequestHead, edit: &RequestEdit<'_>) {
             out.extend(host);
             out.extend(b"\"");
         }
-        out.extend(b";proto=http\r\n");
+        out.extend(b";proto=");
+        out.extend(facts.scheme().as_bytes());
+        out.extend(b"\r\n");
     }
 }
 
@@ -334,7 +336,7 @@ fn trusted_forwarding_lines(out: &mut Buf, head: &RequestHead, facts: &Forwardin
     out.extend(facts.client_text.as_bytes());
     out.extend(b"\r\n");
     if head.value(Known::XForwardedProto).is_none() {
-        out.extend(b"X-Forwarded-Proto: http\r\n");
+        line(out, b"X-Forwarded-Proto", facts.scheme().as_bytes());
     }
     if head.value(Known::XForwardedPort).is_none() {
         line(out, b"X-Forwarded-Port", itoa::Buffer::new().format(facts.port).as_bytes());

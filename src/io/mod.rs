@@ -9,6 +9,7 @@ pub mod runtime;
 pub mod connect;
 pub mod listener;
 pub mod mem;
+pub mod signal;
 pub mod stream;
 pub mod wait;
 pub mod wake;

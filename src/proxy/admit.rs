@@ -23,6 +23,7 @@ pub(super) fn admit(exchange: &mut Exchange, place: &Place<'_>) -> Result<(), Er
     context.timing.started = Some(Instant::now());
     context.request_id = request_id(&context.request, place.down, place.core);
     context.client = client_facts(&context.request, place);
+    context.tls.clone_from(&place.down.tls);
     read_facts(context)?;
     let path = context.read_target()?;
     context.check_host()?;
@@ -42,6 +43,7 @@ pub(super) fn introduce(exchange: &mut Exchange, place: &Place<'_>) {
     let context = &mut exchange.context;
     let Forwarding { client, trusted, .. } = *forwarding;
     context.client = ClientFacts { address: client, peer: *peer, trusted };
+    context.tls.clone_from(&place.down.tls);
     context.request_id = RequestId::make(&place.core.random);
     context.timing.started = Some(Instant::now());
 }

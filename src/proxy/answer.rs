@@ -107,7 +107,7 @@ fn arm_for_head(job: &Job<'_>) {
 
 /// Passes a 1xx answer on (RFC 9110 section 15.2); HTTP/1.0 has none.
 async fn relay_interim(answer: &mut Answer, job: &Job<'_>) -> Result<(), ErrorKind> {
-    if job.context.request.version == Version::Http11 {
+    if job.context.request.version != Version::Http10 {
         let edit = ResponseEdit {
             framing: BodyFraming::None,
             drop_content_length: true,
@@ -208,7 +208,7 @@ fn encode_final(
     let persistence = match (close, job.context.request.version) {
         (true, _) => Persistence::Close,
         (false, Version::Http10) => Persistence::KeepAlive,
-        (false, Version::Http11) => Persistence::Open,
+        (false, Version::Http11 | Version::Http2) => Persistence::Open,
     };
     let edit = ResponseEdit {
         framing,
@@ -234,7 +234,7 @@ fn write_client<'a>(
     job: &'a Job<'_>,
 ) -> impl Future<Output = std::io::Result<()>> + 'a {
     let write_ms = job.listener().write_timeout_ms;
-    write_all(&job.down.stream, out, move || job.down.timer.arm(Wait::ClientWrite, write_ms))
+    write_all(job.down.stream(), out, move || job.down.timer.arm(Wait::ClientWrite, write_ms))
 }
 
 /// A client that takes no more has gone away, or its deadline says otherwise.

@@ -22,9 +22,9 @@ pub(super) async fn run(
     first.extend(&job.context.request.rest()[..upload.relay]);
     let Upload { body, behind, bytes, cancel, .. } = upload;
     let cancel: &Cancel = cancel;
-    let timer = job.upload.get_or_init(|| {
-        Timer::new(&job.core.deadlines, job.down.target(Some(job.stream().handle())))
-    });
+    let timer = job
+        .upload
+        .get_or_init(|| Timer::new(&job.core.deadlines, job.down.target(Some(job.lease.handle()))));
     let mut pump = Pump { body, behind, bytes, cancel, timer, job };
     let sending = async {
         let sent = pump.run(first).await;
@@ -114,7 +114,7 @@ impl Pump<'_> {
         }
         buf.clear();
         self.timer.arm(Wait::RequestBody, self.job.listener().body_timeout_ms);
-        let (result, buf) = self.job.down.stream.read_cancelable(buf, self.cancel).await;
+        let (result, buf) = self.job.down.stream().read_cancelable(buf, self.cancel).await;
         match result {
             Ok(count) if count > 0 => Ok(Some(buf)),
             Err(error) if Cancel::is_canceled(&error) && self.job.answer_done.get() => Ok(None),

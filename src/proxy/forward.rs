@@ -306,7 +306,7 @@ impl Job<'_> {
     /// Stops both directions of the upstream's connection.
     pub(super) fn stop_upstream(&self) {
         self.stopped.set(true);
-        self.stream().shutdown(Shutdown::Both);
+        self.lease.handle().shutdown(Shutdown::Both);
     }
 
     /// Whether the end of the upstream's connection, if one was seen, was made here: by a failed
@@ -344,9 +344,9 @@ struct Attached<'a> {
 
 impl Attached<'_> {
     fn attach(&mut self, lease: Lease) {
-        self.down.timer.set_upstream(Some(lease.stream().handle()));
+        self.down.timer.set_upstream(Some(lease.handle()));
         if let Some(total) = self.total {
-            total.set_upstream(Some(lease.stream().handle()));
+            total.set_upstream(Some(lease.handle()));
         }
         self.lease = Some(lease);
     }

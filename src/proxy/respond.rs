@@ -28,7 +28,7 @@ pub(super) async fn answer(exchange: &mut Exchange, place: &Place<'_>, ended: En
     let mut out = encode(exchange, place, reply, close);
     let down = place.down;
     let progress = || down.timer.arm(Wait::ClientWrite, place.listener().write_timeout_ms);
-    let written = write_all(&down.stream, &mut out, progress).await;
+    let written = write_all(down.stream(), &mut out, progress).await;
     match (written, close) {
         (Err(_), _) => {
             let answer = &mut exchange.answer;
@@ -97,7 +97,7 @@ fn encode(exchange: &mut Exchange, place: &Place<'_>, mut reply: Reply, close: b
         persistence: match (close, context.request.version) {
             (true, _) => Persistence::Close,
             (false, Version::Http10) => Persistence::KeepAlive,
-            (false, Version::Http11) => Persistence::Open,
+            (false, Version::Http11 | Version::Http2) => Persistence::Open,
         },
         request_id: Some(request_id).filter(|id| id.iter().any(|byte| *byte != 0)),
         date: Some(&place.core.date()),

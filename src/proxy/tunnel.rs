@@ -49,7 +49,7 @@ pub(super) async fn run(
     let counters = &job.core.counters;
     counters.tunnels.increment();
     let _open = Open(counters);
-    let (client, upstream) = (&job.down.stream, job.stream());
+    let (client, upstream) = (job.down.stream(), job.stream());
     let up = copy(job, client, upstream, to_upstream, &mut upload.bytes);
     let down = copy(job, upstream, client, to_client, &mut answer.bytes);
     join(up, down).await;
@@ -59,7 +59,7 @@ pub(super) async fn run(
 /// Copies one direction to its end, which is passed on; a failure ends both directions.
 async fn copy(job: &Job<'_>, from: &Stream, to: &Stream, first: Buf, bytes: &mut u64) {
     let mut buf = first;
-    let target = job.down.target(Some(job.stream().handle()));
+    let target = job.down.target(Some(job.lease.handle()));
     let stuck = Timer::new(&job.core.deadlines, target);
     let progress = || job.down.timer.arm(Wait::Tunnel, job.settings().tunnel_timeout_ms);
     loop {

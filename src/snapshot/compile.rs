@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use super::{
-    AdminPlan, DriverChoice, Ids, ListenerPlan, RuntimePlan, Snapshot, filters, rivals, routes,
+    AdminPlan, DriverChoice, Ids, ListenerPlan, RuntimePlan, Snapshot, filters, rivals, routes, tls,
 };
 use crate::config::decode::Decoder;
 use crate::config::diagnostic::Span;
@@ -21,6 +21,7 @@ use crate::observe::Names;
 use crate::observe::access_log::{AccessLogPlan, Format, Target as LogTarget};
 use crate::observe::series::EndpointName;
 use crate::route::{RoutePlan, RouteTable};
+use crate::tls::{ClientTls, ServerTls};
 use crate::upstream::{EndpointAddress, EndpointPlan, UpstreamId, UpstreamPlan};
 
 /// Compiles a TOML text: the snapshot and warnings.
@@ -71,6 +72,8 @@ pub fn compile_tree(
     config.upstreams.iter().for_each(|upstream| check_endpoints(upstream, &mut found));
     let whole: Vec<_> = rules.iter().filter_map(|(r, rule)| Some((*r, rule.as_ref()?))).collect();
     rivals::check(&config, &whole, &mut found);
+    let mut tls = tls::Compiled::new(&config, ids);
+    found.append(take(&mut tls.files.errors));
     if !found.is_empty() {
         ids.refuse();
         return Err(found);
@@ -79,7 +82,8 @@ pub fn compile_tree(
     found.append(unused_upstreams(&config));
     rivals::warnings(&whole, &mut found);
     filters.warn(&mut found);
-    Ok((snapshot(&config, rules, chains, ids, version), found))
+    found.append(take(&mut tls.files.warnings));
+    Ok((snapshot(&config, (rules, chains), tls, ids, version), found))
 }
 
 /// Two sockets cannot listen on one address, nor on all addresses of a port and on one of them.
@@ -227,15 +231,17 @@ fn unused_upstreams(config: &Config<'_>) -> Diagnostics {
 /// Everything has been checked: this cannot fail.
 fn snapshot(
     config: &Config<'_>,
-    rules: Vec<(&Route<'_>, Option<routes::Rule>)>,
-    chains: Vec<Arc<FilterChain>>,
+    (rules, chains): (Vec<(&Route<'_>, Option<routes::Rule>)>, Vec<Arc<FilterChain>>),
+    tls: tls::Compiled,
     ids: &mut Ids,
     version: u64,
 ) -> Snapshot {
-    let listeners: Vec<_> =
-        config.listeners.iter().map(|written| Arc::new(listener(written, ids))).collect();
-    let upstreams: Vec<_> =
-        config.upstreams.iter().map(|written| Arc::new(upstream(written, ids))).collect();
+    let listeners: Vec<_> = (config.listeners.iter().zip(tls.listeners))
+        .map(|(written, tls)| Arc::new(listener(written, tls, ids)))
+        .collect();
+    let upstreams: Vec<_> = (config.upstreams.iter().zip(tls.upstreams))
+        .map(|(written, tls)| Arc::new(upstream(written, tls, ids)))
+        .collect();
     let by_name: HashMap<&str, UpstreamId> =
         upstreams.iter().map(|upstream| (&*upstream.name, upstream.id)).collect();
     let rules = rules.into_iter().filter_map(|(written, rule)| Some((written, rule?)));
@@ -247,7 +253,7 @@ fn snapshot(
     let routes = RouteTable::new(plans.iter().cloned());
     let fine_timeouts = listeners
         .iter()
-        .flat_map(|l| [l.head_timeout_ms, l.body_timeout_ms, l.idle_timeout_ms, l.write_timeout_ms])
+        .flat_map(|l| listener_timeouts(l))
         .chain(upstreams.iter().flat_map(|u| upstream_timeouts(u)))
         .chain(config.routes.iter().flat_map(|r| [r.response_ms, r.total_ms]).flatten())
         .any(|timeout_ms| timeout_ms < 1_000);
@@ -267,6 +273,7 @@ fn snapshot(
         chains,
         filters,
         names,
+        watched: tls.files.watched,
         fine_timeouts,
     }
 }
@@ -304,6 +311,16 @@ fn each_once(chains: &[Arc<FilterChain>]) -> Vec<Entry> {
     let mut seen = HashSet::new();
     let entries = chains.iter().flat_map(|chain| chain.entries());
     entries.filter(|entry| seen.insert(entry.id)).cloned().collect()
+}
+
+fn listener_timeouts(plan: &ListenerPlan) -> [u64; 5] {
+    [
+        plan.head_timeout_ms,
+        plan.body_timeout_ms,
+        plan.idle_timeout_ms,
+        plan.write_timeout_ms,
+        plan.handshake_timeout_ms,
+    ]
 }
 
 fn upstream_timeouts(plan: &UpstreamPlan) -> [u64; 5] {
@@ -352,7 +369,11 @@ fn head_limits(written: &written::Listener) -> HeadLimits {
     }
 }
 
-fn listener(written: &written::Listener, ids: &mut Ids) -> ListenerPlan {
+fn listener(
+    written: &written::Listener,
+    tls: Option<Arc<ServerTls>>,
+    ids: &mut Ids,
+) -> ListenerPlan {
     let timeouts = &written.timeouts;
     ListenerPlan {
         id: ids.listener(&written.name.value, written.address.value),
@@ -364,18 +385,27 @@ fn listener(written: &written::Listener, ids: &mut Ids) -> ListenerPlan {
         body_timeout_ms: timeouts.body_ms.unwrap_or(BODY_TIMEOUT_MS),
         idle_timeout_ms: timeouts.idle_ms.unwrap_or(IDLE_TIMEOUT_MS),
         write_timeout_ms: timeouts.write_ms.unwrap_or(WRITE_TIMEOUT_MS),
+        handshake_timeout_ms: timeouts.handshake_ms.unwrap_or(HANDSHAKE_TIMEOUT_MS),
+        tls,
         via: written.via,
         forwarded: written.forwarded,
     }
 }
 
-fn upstream(written: &written::Upstream, ids: &mut Ids) -> UpstreamPlan {
+fn upstream(
+    written: &written::Upstream,
+    tls: Option<Arc<ClientTls>>,
+    ids: &mut Ids,
+) -> UpstreamPlan {
     let id = ids.upstream(&written.name.value);
     let timeouts = &written.timeouts;
     UpstreamPlan {
         id,
         name: written.name.value.clone(),
-        endpoints: written.endpoints.value.iter().map(|e| endpoint(e, id, ids)).collect(),
+        endpoints: (written.endpoints.value.iter())
+            .map(|written| endpoint(written, id, tls.as_ref(), ids))
+            .collect(),
+        tls,
         connect_timeout_ms: timeouts.connect_ms.unwrap_or(CONNECT_TIMEOUT_MS),
         response_timeout_ms: timeouts.response_ms.unwrap_or(RESPONSE_TIMEOUT_MS),
         body_timeout_ms: timeouts.body_ms.unwrap_or(UPSTREAM_BODY_TIMEOUT_MS),
@@ -386,7 +416,12 @@ fn upstream(written: &written::Upstream, ids: &mut Ids) -> UpstreamPlan {
     }
 }
 
-fn endpoint(written: &written::Endpoint, upstream: UpstreamId, ids: &mut Ids) -> EndpointPlan {
+fn endpoint(
+    written: &written::Endpoint,
+    upstream: UpstreamId,
+    tls: Option<&Arc<ClientTls>>,
+    ids: &mut Ids,
+) -> EndpointPlan {
     let address = match written.address.value.clone() {
         Address::Socket(address) => EndpointAddress::Socket(address),
         Address::Name(host, port) => EndpointAddress::Name(host, port),
@@ -394,7 +429,8 @@ fn endpoint(written: &written::Endpoint, upstream: UpstreamId, ids: &mut Ids) ->
     };
     let weight = written.weight.and_then(|weight| u32::try_from(weight).ok());
     EndpointPlan {
-        id: ids.endpoint(upstream, &address),
+        id: ids.endpoint(upstream, &address, tls.map(|tls| tls.identity())),
+        tls: tls.and_then(|tls| tls.to(&tls::host_of(&written.address.value))),
         address,
         authority: written.written.clone(),
         weight: weight.unwrap_or(WEIGHT_DEFAULT),

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use crate::filter::{FilterId, Kept};
 use crate::observe::Names;
 use crate::route::RouteId;
+use crate::tls;
 use crate::upstream::{EndpointAddress, EndpointId, UpstreamId};
 
 /// Identity of a listener: its name and its address as configured, so that one whose port the system
@@ -25,9 +26,11 @@ pub struct Ids {
     upstreams: Given<Box<str>>,
     routes: Given<Box<str>>,
     filters: Given<Box<str>>,
-    endpoints: Given<(UpstreamId, EndpointAddress)>,
+    endpoints: Given<(UpstreamId, EndpointAddress, Option<TlsIdentity>)>,
     /// State of filters.
     pub kept: Kept,
+    /// Ticket keys and sessions to upstreams.
+    pub tls: tls::Kept,
 }
 
 impl Ids {
@@ -51,9 +54,14 @@ impl Ids {
         FilterId(self.filters.of(name.into()))
     }
 
-    /// The id of the endpoint at `address` of an upstream.
-    pub fn endpoint(&mut self, upstream: UpstreamId, address: &EndpointAddress) -> EndpointId {
-        EndpointId(self.endpoints.of((upstream, address.clone())))
+    /// The id of the endpoint at `address` of an upstream, which is spoken to in this way.
+    pub fn endpoint(
+        &mut self,
+        upstream: UpstreamId,
+        address: &EndpointAddress,
+        tls: Option<TlsIdentity>,
+    ) -> EndpointId {
+        EndpointId(self.endpoints.of((upstream, address.clone(), tls)))
     }
 
     /// Forgets everything that the snapshot in force, which these are the names of, does not use:
@@ -93,6 +101,9 @@ impl Ids {
         self.kept.forget_made();
     }
 }
+
+/// [`tls::ClientTls::identity`]
+type TlsIdentity = [u8; 32];
 
 /// The ids of one kind of thing.
 #[derive(Debug)]
@@ -152,10 +163,11 @@ mod tests {
         let (one, two) = (ids.upstream("one"), ids.upstream("two"));
         assert_ne!(one, two);
         assert_eq!(ids.upstream("one"), one);
-        let first = ids.endpoint(one, &at(1));
-        assert_ne!(ids.endpoint(two, &at(1)), first, "another upstream");
-        assert_ne!(ids.endpoint(one, &at(2)), first, "another address");
-        assert_eq!(ids.endpoint(one, &at(1)), first);
+        let first = ids.endpoint(one, &at(1), None);
+        assert_ne!(ids.endpoint(two, &at(1), None), first, "another upstream");
+        assert_ne!(ids.endpoint(one, &at(2), None), first, "another address");
+        assert_ne!(ids.endpoint(one, &at(1), Some([0; 32])), first, "spoken to in another way");
+        assert_eq!(ids.endpoint(one, &at(1), None), first);
         let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
         let public = ids.listener("public", address(80));
         assert_ne!(ids.listener("public", address(81)), public, "another address");

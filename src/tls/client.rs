@@ -23,6 +23,7 @@ pub struct ClientTls {
     config: Arc<ClientConfig>,
     /// `sni`
     name: Option<ServerName<'static>>,
+    verify: bool,
     identity: [u8; 32],
 }
 
@@ -86,7 +87,7 @@ impl ClientTls {
         let made = kept.client(identity, || {
             let roots = roots.filter(|_| verify).map(|(roots, _)| roots);
             let config = Arc::new(Self::config(written, roots, pair)?);
-            Ok::<_, rustls::Error>(ClientTls { config, name, identity })
+            Ok::<_, rustls::Error>(ClientTls { config, name, verify, identity })
         });
         made.map_err(|error| {
             let message = format!("TLS cannot be set up: {error}");
@@ -124,6 +125,11 @@ impl ClientTls {
         let by_host = || ServerName::try_from(bare.to_owned()).ok();
         let name = self.name.clone().or_else(by_address).or_else(by_host)?;
         Some(ClientSettings { client: self.clone(), name })
+    }
+
+    /// Whether an endpoint's own name matters: it is verified, and nothing else is named.
+    pub fn needs_host(&self) -> bool {
+        self.verify && self.name.is_none()
     }
 
     /// What tells it from others: everything that it was made of.

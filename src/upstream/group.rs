@@ -254,6 +254,7 @@ mod tests {
         let endpoint = |(index, weight): (usize, &u32)| EndpointPlan {
             id: EndpointId(index as u32),
             address: EndpointAddress::Unix("/nowhere".into()),
+            tls: None,
             authority: "unix:/nowhere".into(),
             weight: *weight,
             zone: None,
@@ -262,6 +263,7 @@ mod tests {
             id: UpstreamId(0),
             name: "app".into(),
             endpoints: weights.iter().enumerate().map(endpoint).collect(),
+            tls: None,
             connect_timeout_ms: 1,
             response_timeout_ms: 1,
             body_timeout_ms: 1,

@@ -4,7 +4,8 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use super::group::Endpoint;
-use crate::io::{Peek, Stream};
+use crate::http2::client::SharedStream;
+use crate::io::{Handle, Peek, Stream};
 use crate::observe::WorkerCounters;
 
 /// The idle connections of one endpoint.
@@ -25,10 +26,18 @@ struct Idle {
 ///
 /// [released]: Lease::release
 pub struct Lease {
-    stream: Option<Box<Stream>>,
+    link: Option<Link>,
     endpoint: Rc<Endpoint>,
     /// Whether it has carried a request before: it may turn out to be stale.
     pub reused: bool,
+}
+
+/// What a lease lends.
+enum Link {
+    /// A connection of its own.
+    Http1(Box<Stream>),
+    /// A stream of a connection that others use too.
+    Http2(Box<SharedStream>),
 }
 
 impl Pool {
@@ -104,19 +113,52 @@ impl Lease {
     pub(super) fn pooled(endpoint: &Rc<Endpoint>) -> Option<Lease> {
         let stream = endpoint.pool.take(&endpoint.counters)?;
         endpoint.counters.pool_hits.increment();
-        Some(Lease { stream: Some(stream), endpoint: endpoint.clone(), reused: true })
+        let link = Some(Link::Http1(stream));
+        Some(Lease { link, endpoint: endpoint.clone(), reused: true })
     }
 
     /// A connection just made.
     pub(super) fn fresh(endpoint: &Rc<Endpoint>, stream: Stream) -> Lease {
         endpoint.counters.upstream_connections.increment();
-        Lease { stream: Some(Box::new(stream)), endpoint: endpoint.clone(), reused: false }
+        let link = Some(Link::Http1(Box::new(stream)));
+        Lease { link, endpoint: endpoint.clone(), reused: false }
     }
 
-    /// The connection.
+    /// A stream of a connection that speaks HTTP/2.
+    pub(super) fn shared(endpoint: &Rc<Endpoint>, shared: SharedStream, reused: bool) -> Lease {
+        let link = Some(Link::Http2(Box::new(shared)));
+        Lease { link, endpoint: endpoint.clone(), reused }
+    }
+
+    /// The connection that speaks HTTP/1.
+    ///
+    /// # Panics
+    /// It speaks HTTP/2.
     #[inline]
     pub fn stream(&self) -> &Stream {
-        self.stream.as_ref().expect("a lease holds its connection until it is dropped")
+        match &self.link {
+            Some(Link::Http1(stream)) => stream,
+            _ => unreachable!("HTTP/1 is spoken on a connection of one's own"),
+        }
+    }
+
+    /// Where a request to an origin that speaks HTTP/2 is begun.
+    #[inline]
+    pub fn http2(&self) -> Option<&SharedStream> {
+        match &self.link {
+            Some(Link::Http2(shared)) => Some(shared),
+            _ => None,
+        }
+    }
+
+    /// What a deadline shuts down.
+    #[inline]
+    pub fn handle(&self) -> Handle {
+        match &self.link {
+            Some(Link::Http1(stream)) => stream.handle(),
+            Some(Link::Http2(shared)) => shared.handle(),
+            None => unreachable!("a lease holds its connection until it is dropped"),
+        }
     }
 
     /// Whom it is connected to.
@@ -127,7 +169,7 @@ impl Lease {
     /// Gives it back for the next request; `max` is how many idle ones are kept.
     #[inline]
     pub fn release(mut self, now_ms: u64, max: usize) {
-        if let Some(stream) = self.stream.take() {
+        if let Some(Link::Http1(stream)) = self.link.take() {
             let idle = Idle { stream, since_ms: now_ms };
             self.endpoint.pool.put(idle, max, &self.endpoint.counters);
         }
@@ -136,7 +178,7 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        if self.stream.take().is_some() {
+        if let Some(Link::Http1(_)) = self.link.take() {
             self.endpoint.counters.upstream_connections.decrement();
         }
     }

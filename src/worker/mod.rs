@@ -5,6 +5,7 @@ pub mod inbox;
 mod accept;
 mod conn;
 mod drain;
+mod open;
 mod sweeper;
 
 pub use inbox::{Change, Inbox, InboxSender, Message, Opened, Report};

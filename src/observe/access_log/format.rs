@@ -38,6 +38,8 @@ pub enum Format {
     /// | `config_version` | version of the configuration that served it |
     /// | `worker` | index of the worker that served it |
     /// | `referer`, `user_agent` | as received |
+    /// | `tls_version`, `tls_cipher`, `tls_sni` | of the client's TLS; empty where it speaks none |
+    /// | `client_cert_subject` | subject of the client's certificate, which was verified |
     Json,
 }
 
@@ -133,6 +135,10 @@ fn json(record: &AccessRecord<'_>, dates: &mut DateText, out: &mut Vec<u8>) {
     integer(out, b",\"worker\":", record.worker as u64);
     text(out, b",\"referer\":\"", record.referer);
     text(out, b"\",\"user_agent\":\"", record.user_agent);
+    name(out, b"\",\"tls_version\":\"", record.tls.version.as_bytes());
+    name(out, b"\",\"tls_cipher\":\"", record.tls.cipher.as_bytes());
+    name(out, b"\",\"tls_sni\":\"", record.tls.sni.as_bytes());
+    name(out, b"\",\"client_cert_subject\":\"", record.tls.client_subject.as_bytes());
     out.extend_from_slice(b"\"}\n");
 }
 
@@ -167,7 +173,7 @@ fn optional(out: &mut Vec<u8>, key: &[u8], value: Option<u64>) {
 pub const RECORD_BYTES_MAX: usize =
     6 * (3 * ACCESS_LOG_TEXT_BYTES_MAX + NAMES * ACCESS_LOG_NAME_BYTES_MAX) + FIXED_BYTES_MAX;
 /// Texts of a JSON record that are cut as names.
-const NAMES: usize = 9;
+const NAMES: usize = 13;
 /// Bytes of the keys, dates, numbers and the address of a JSON record.
 const FIXED_BYTES_MAX: usize = 1024;
 
@@ -176,6 +182,7 @@ const _: () = assert!(RECORD_BYTES_MAX <= ACCESS_LOG_CHUNK_BYTES, "a chunk holds
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::observe::access_log::TlsRecord;
     use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
     fn record() -> AccessRecord<'static> {
@@ -202,6 +209,7 @@ mod tests {
             connect_us: None,
             upstream_head_us: Some(1_100),
             error: None,
+            tls: TlsRecord::default(),
             config_version: 3,
             worker: 1,
         }
@@ -269,7 +277,8 @@ mod tests {
              \"route\":\"orders\",\"upstream\":\"orders\",\"endpoint\":\"127.0.0.1:9001\",\
              \"retries\":1,\"t_total_us\":1250,\"t_gw_us\":50,\"t_up_connect_us\":null,\
              \"t_up_head_us\":1100,\"error\":null,\"config_version\":3,\"worker\":1,\
-             \"referer\":\"https://shop.example.com/\",\"user_agent\":\"curl/8.5.0\"}"
+             \"referer\":\"https://shop.example.com/\",\"user_agent\":\"curl/8.5.0\",\"tls_version\":\"\",\"tls_cipher\":\"\",\
+             \"tls_sni\":\"\",\"client_cert_subject\":\"\"}"
         );
     }
 
@@ -317,6 +326,7 @@ mod tests {
             gateway_us: u64::MAX,
             connect_us: Some(u64::MAX),
             upstream_head_us: Some(u64::MAX),
+            tls: TlsRecord { version: &names, cipher: &names, sni: &names, client_subject: &names },
             config_version: u64::MAX,
             worker: usize::MAX,
             ..record()

@@ -13,6 +13,7 @@ impl ProcessView {
         let mut text = Exposition::with_capacity(16 * 1024 + 1536 * self.series.routes.len());
         self.write_process(&mut text);
         self.write_config(&mut text);
+        self.write_certificates(&mut text);
         self.write_workers(&mut text);
         series::write(&self.series, &mut text);
         text.into_text()
@@ -53,6 +54,15 @@ impl ProcessView {
         text.family("ringway_config_reloads_total", "counter", "Changes by result.");
         for (result, count) in ReloadResult::ALL.iter().zip(self.reloads) {
             text.sample("ringway_config_reloads_total", &[("result", result.name())], count);
+        }
+    }
+
+    fn write_certificates(&self, text: &mut Exposition) {
+        let name = "ringway_tls_cert_not_after";
+        text.family(name, "gauge", "Until when a certificate is valid, in seconds since 1970.");
+        for it in &self.certificates {
+            let labels = [("listener", &*it.listener), ("cert", &*it.path)];
+            text.sample(name, &labels, it.not_after_s);
         }
     }
 
@@ -168,6 +178,9 @@ table! {
     pool_stale "pool_stale_total" Counter "Pooled connections that turned out to be closed.";
     pool_idle "pool_idle_connections" Gauge "Idle upstream connections in the pools.";
     upstream_connections "upstream_connections" Gauge "Upstream connections open, pools included.";
+    upstream_handshakes "upstream_tls_handshakes_total" Counter "TLS handshakes with upstreams that succeeded.";
+    upstream_handshakes_resumed "upstream_tls_resumed_total" Counter "How many of those resumed a session.";
+    upstream_handshakes_failed "upstream_tls_failures_total" Counter "TLS handshakes with upstreams that failed.";
     retries "retries_total" Counter "Requests sent a second time.";
     tunnels "tunnels" Gauge "Tunnels open.";
     request_body_bytes "worker_request_body_bytes_total" CounterByWorker "Body bytes from clients.";

@@ -81,7 +81,29 @@ pub struct ListenerSeries {
     pub accepted: Counter,
     /// Connections open.
     pub open: Gauge,
+    /// TLS handshakes by [`HANDSHAKES`].
+    pub handshakes: [Counter; HANDSHAKES.len()],
 }
+
+/// How a client's TLS handshake ended: it succeeded, in full or by a ticket, or why it did not.
+pub const HANDSHAKES: [&str; 16] = [
+    "full",
+    "resumed",
+    "closed",
+    "timeout",
+    "plain_http",
+    "no_shared_version",
+    "no_shared_cipher",
+    "no_alpn",
+    "certificate_missing",
+    "certificate_refused",
+    "certificate_expired",
+    "name_mismatch",
+    "peer_alert",
+    "malformed",
+    "io",
+    "other",
+];
 
 impl RouteSeries {
     /// Counts an exchange. One without an answer has no duration: it stands among the errors.

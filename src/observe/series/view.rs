@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::blocks::{
-    Answers, CLASSES, EndpointSeries, FilterSeries, ListenerSeries, RouteSeries, UpstreamSeries,
+    Answers, CLASSES, EndpointSeries, FilterSeries, HANDSHAKES, ListenerSeries, RouteSeries,
+    UpstreamSeries,
 };
 use super::histogram::HistogramView;
 
@@ -93,6 +94,8 @@ pub struct ListenerView {
     pub accepted: u64,
     /// See [`ListenerSeries::open`].
     pub open: u64,
+    /// By [`HANDSHAKES`].
+    pub handshakes: [u64; HANDSHAKES.len()],
 }
 
 /// Values of the label `verdict`.
@@ -168,6 +171,9 @@ impl Sum<ListenerSeries> for ListenerView {
     fn add(&mut self, block: &ListenerSeries) {
         self.accepted += block.accepted.get();
         self.open += block.open.get();
+        for (sum, count) in self.handshakes.iter_mut().zip(&block.handshakes) {
+            *sum += count.get();
+        }
     }
 
     fn is_touched(&self) -> bool {
