@@ -51,6 +51,21 @@ pub const BODY_BUFFERS_KEPT: usize = 16;
 /// Body buffers that a core has in use before bodies get head buffers instead: 16 MiB, so that many
 /// slow readers cost 16 KiB each.
 pub const BODY_BUFFERS_USED_MAX: usize = 128;
+/// Plain text of one TLS record (RFC 8446 section 5.1).
+pub const TLS_RECORD_PLAIN_BYTES_MAX: usize = 16 * 1024;
+/// What a record adds to its plain text, with room to spare: header 5, inner type 1 or nonce 8, tag 16.
+pub const TLS_RECORD_OVERHEAD_BYTES: usize = 64;
+/// Plain text that one write seals: four records, of which each operation sends as many as it can.
+pub const TLS_WRITE_BYTES_MAX: usize = 64 * 1024;
+/// Least room to receive records into.
+pub const TLS_RECEIVE_BYTES_MIN: usize = 1024;
+/// Received bytes that a session may leave unused: a handshake message is at most 64 KiB, and a peer
+/// that spreads it over more records than this holds is up to something.
+pub const TLS_INCOMING_BYTES_MAX: usize = BODY_BUFFER_BYTES;
+/// Bytes of a ClientHello that are looked through for a name; the session refuses larger ones.
+pub const TLS_HELLO_BYTES_MAX: usize = 64 * 1024;
+/// Receptions in a row that a look at an idle connection makes while they hold no plain text.
+pub const TLS_LOOKS_MAX: usize = 8;
 /// Room left in front of an answer, so that its new head fits before the body without a copy.
 pub const HEAD_ROOM_BYTES: usize = 256;
 /// Time between two looks whether memory of a burst is to be given back.

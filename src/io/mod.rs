@@ -11,6 +11,7 @@ pub mod listener;
 pub mod mem;
 pub mod signal;
 pub mod stream;
+pub mod tls;
 pub mod wait;
 pub mod wake;
 

@@ -37,6 +37,8 @@ pub enum Wait {
     TotalBegun,
     /// A filter that waits for something outside.
     Filter,
+    /// A client's TLS handshake.
+    Handshake,
     /// Not a wait: the client has gone away.
     ClientGone,
 }
@@ -58,7 +60,7 @@ pub struct Target {
 impl Wait {
     /// The kind with this number in a deadline slot.
     pub fn of(number: u8) -> Option<Wait> {
-        const ALL: [Wait; 14] = [
+        const ALL: [Wait; 15] = [
             Wait::Idle,
             Wait::Parked,
             Wait::Head,
@@ -72,6 +74,7 @@ impl Wait {
             Wait::Total,
             Wait::TotalBegun,
             Wait::Filter,
+            Wait::Handshake,
             Wait::ClientGone,
         ];
         ALL.get(usize::from(number).wrapping_sub(1)).copied()
@@ -94,7 +97,9 @@ impl Wait {
             Wait::Idle | Wait::Parked | Wait::Head | Wait::RequestBody => {
                 target.client.shutdown(Shutdown::Read);
             }
-            Wait::ClientWrite | Wait::Linger => target.client.shutdown(Shutdown::Both),
+            Wait::ClientWrite | Wait::Linger | Wait::Handshake => {
+                target.client.shutdown(Shutdown::Both)
+            }
             Wait::UpstreamWrite
             | Wait::ResponseHead
             | Wait::ResponseBody

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::http::Forwarding;
 use crate::http2::{Reason, ServerStream};
 use crate::io::wait::Timer;
-use crate::io::{Cancel, Handle, Shutdown, Stream, Target, Wait};
+use crate::io::{Cancel, Handle, Stream, Target, Wait};
 use crate::limits::{LINGER_BYTES_MAX, LINGER_MS};
 use crate::snapshot::{ListenerId, ListenerPlan};
 use crate::state::Core;
@@ -248,8 +248,8 @@ impl Downstream {
     /// Ends the connection so that the last answer is not lost: the end is sent, and what the
     /// client is still sending is read and discarded for a while (RFC 9112 section 9.6).
     pub async fn close(self: Box<Self>) {
-        self.stream().shutdown(Shutdown::Write);
         self.timer.arm(Wait::Linger, LINGER_MS);
+        self.stream().finish().await;
         let mut buf = Buf::for_head();
         let mut discarded = 0;
         while discarded < LINGER_BYTES_MAX {

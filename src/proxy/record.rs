@@ -130,7 +130,7 @@ fn log(exchange: &Exchange, place: &Place<'_>, times: &Times) {
 fn tls(facts: &TlsFacts) -> TlsRecord<'_> {
     TlsRecord {
         version: facts.version,
-        cipher: &facts.cipher,
+        cipher: facts.cipher,
         sni: &facts.sni,
         client_subject: facts.get(TlsFact::CertSubject).unwrap_or_default(),
     }

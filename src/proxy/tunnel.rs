@@ -85,7 +85,7 @@ async fn copy(job: &Job<'_>, from: &Stream, to: &Stream, first: Buf, bytes: &mut
         buf = back;
         match read {
             Ok(count) if count > 0 => {}
-            Ok(_) => return to.shutdown(Shutdown::Write),
+            Ok(_) => return to.finish().await,
             Err(_) => {
                 from.shutdown(Shutdown::Both);
                 to.shutdown(Shutdown::Both);

@@ -43,11 +43,7 @@ pub fn load(path: &Path, ids: &mut Ids, version: u64) -> Result<Loaded, Box<Reje
 ///
 /// # Errors
 /// Everything that is wrong with what they name.
-pub fn load_again(
-    sources: &Sources,
-    ids: &mut Ids,
-    version: u64,
-) -> Result<Loaded, Box<Rejected>> {
+pub fn load_again(sources: &Sources, ids: &mut Ids, version: u64) -> Result<Loaded, Box<Rejected>> {
     compiled(Gathered::again(sources, &|name| std::env::var_os(name)), ids, version)
 }
 

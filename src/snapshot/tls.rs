@@ -37,7 +37,8 @@ impl Compiled {
                 if nameless || tls.to(&host_of(&address.value)).is_none() {
                     let message =
                         format!("endpoint `{}` has no name for its certificate", endpoint.written);
-                    let error = Diagnostic::error(address.span(), message).label("verified as whom?");
+                    let error =
+                        Diagnostic::error(address.span(), message).label("verified as whom?");
                     let remedy = "add `sni`, the name in its certificate, to the upstream's `tls`";
                     files.errors.push(error.remedy(remedy));
                 }

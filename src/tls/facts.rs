@@ -1,9 +1,7 @@
 //! What is known of a client's TLS connection, for filters, texts and logs.
 
-use rustls::ProtocolVersion;
-
 use super::certificate::CertificateFacts;
-use super::suite_name;
+use crate::io::tls::TlsStream;
 
 /// The facts of one connection, from its handshake on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -11,7 +9,7 @@ pub struct TlsFacts {
     /// `TLSv1.2` or `TLSv1.3`.
     pub version: &'static str,
     /// IANA name of its cipher suite.
-    pub cipher: Box<str>,
+    pub cipher: &'static str,
     /// The host that the client asked for; empty where it named none.
     pub sni: Box<str>,
     /// The protocol that was agreed on; empty where none was.
@@ -31,30 +29,21 @@ pub struct ClientCertificate {
 }
 
 impl TlsFacts {
-    /// The facts of a handshake that is over; `certificates` are those of the client.
-    pub fn new(
-        version: Option<ProtocolVersion>,
-        cipher: Option<rustls::CipherSuite>,
-        (sni, alpn): (Option<&str>, Option<&[u8]>),
-        resumed: bool,
-        certificate: Option<&[u8]>,
-    ) -> TlsFacts {
-        let client = |facts: CertificateFacts| {
-            let not_after = facts.not_after.to_string().into();
-            Box::new(ClientCertificate { facts, not_after })
+    /// The facts of a client's connection.
+    pub fn of(stream: &TlsStream) -> TlsFacts {
+        let alpn = String::from_utf8_lossy(stream.alpn().unwrap_or_default());
+        let mut facts = TlsFacts {
+            version: stream.version(),
+            cipher: stream.cipher(),
+            sni: stream.server_name().unwrap_or_default().into(),
+            alpn: alpn.into(),
+            resumed: stream.resumed(),
+            client: None,
         };
-        TlsFacts {
-            version: match version {
-                Some(ProtocolVersion::TLSv1_2) => "TLSv1.2",
-                Some(ProtocolVersion::TLSv1_3) => "TLSv1.3",
-                _ => "",
-            },
-            cipher: cipher.map(suite_name).unwrap_or_default().into(),
-            sni: sni.unwrap_or_default().into(),
-            alpn: String::from_utf8_lossy(alpn.unwrap_or_default()).into(),
-            resumed,
-            client: certificate.and_then(CertificateFacts::parse).map(client),
+        if let Some(certificate) = stream.peer_certificates().first() {
+            facts.client = CertificateFacts::parse(certificate).map(ClientCertificate::boxed);
         }
+        facts
     }
 
     /// The value of a fact, if there is one.
@@ -62,7 +51,7 @@ impl TlsFacts {
         let certificate = || self.client.as_deref();
         let value = match fact {
             TlsFact::Version => self.version,
-            TlsFact::Cipher => &self.cipher,
+            TlsFact::Cipher => self.cipher,
             TlsFact::Sni => &self.sni,
             TlsFact::Alpn => &self.alpn,
             TlsFact::Resumed => flag(self.resumed),
@@ -76,9 +65,17 @@ impl TlsFacts {
         Some(value).filter(|value| !value.is_empty())
     }
 
-    /// Until when the client's certificate is valid, in seconds since 1970.
-    pub fn not_after(&self) -> Option<i64> {
-        self.client.as_ref().map(|client| client.facts.not_after)
+    /// Whether the client's certificate has expired by `now_s`, in seconds since 1970: that of a
+    /// session that is resumed was verified when it began.
+    pub fn has_expired(&self, now_s: i64) -> bool {
+        self.client.as_ref().is_some_and(|client| client.facts.not_after < now_s)
+    }
+}
+
+impl ClientCertificate {
+    fn boxed(facts: CertificateFacts) -> Box<ClientCertificate> {
+        let not_after = facts.not_after.to_string().into();
+        Box::new(ClientCertificate { facts, not_after })
     }
 }
 

@@ -296,7 +296,7 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 /// Seconds since 1970.
-pub(super) fn unix_time_s() -> i64 {
+pub fn unix_time_s() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }

@@ -5,6 +5,7 @@ pub mod inbox;
 mod accept;
 mod conn;
 mod drain;
+mod handshake;
 mod open;
 mod sweeper;
 

@@ -86,7 +86,7 @@ pub struct ListenerSeries {
 }
 
 /// How a client's TLS handshake ended: it succeeded, in full or by a ticket, or why it did not.
-pub const HANDSHAKES: [&str; 16] = [
+pub const HANDSHAKES: [&str; 17] = [
     "full",
     "resumed",
     "closed",
@@ -95,6 +95,7 @@ pub const HANDSHAKES: [&str; 16] = [
     "no_shared_version",
     "no_shared_cipher",
     "no_alpn",
+    "unknown_name",
     "certificate_missing",
     "certificate_refused",
     "certificate_expired",
