@@ -1,6 +1,7 @@
 //! What every version of HTTP shares: heads, targets, body framing.
 
 pub mod added;
+pub mod edit;
 pub mod forwarding;
 pub mod head;
 pub mod host;
