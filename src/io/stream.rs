@@ -206,6 +206,17 @@ impl Stream {
     }
 }
 
+impl std::fmt::Debug for Stream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Stream::Tcp(stream) => write!(f, "Tcp({})", stream.fd),
+            Stream::Unix(stream) => write!(f, "Unix({})", stream.fd),
+            Stream::Mem(_) => f.write_str("Mem"),
+            Stream::Tls(tls) => tls.fmt(f),
+        }
+    }
+}
+
 /// The same without TLS, for what TLS itself reads and writes: records.
 impl Stream {
     pub(super) async fn read_bare(

@@ -229,6 +229,12 @@ impl Engine {
         Ok(())
     }
 
+    /// Bytes of memory that its buffers hold.
+    #[cfg(test)]
+    pub(super) fn held_bytes(&self) -> usize {
+        self.incoming.capacity() + self.plain.capacity() + self.owed.capacity()
+    }
+
     pub(super) fn owed(&self) -> &Buf {
         &self.owed
     }

@@ -98,25 +98,10 @@ impl TlsStream {
         mut buf: Buf,
         cancel: Option<&Cancel>,
     ) -> (io::Result<usize>, Buf) {
-        loop {
-            let pulled = self.engine.borrow_mut().pull(&mut buf);
-            self.pay();
-            if let Some(result) = pulled {
-                return (result, buf);
-            }
-            let room = self.engine.borrow().room(buf.spare());
-            let room = match room {
-                Ok(room) => room,
-                Err(error) => return (Err(error), buf),
-            };
-            let receiving = Held::set(&self.receiving);
-            let (result, received) = self.inner.read_bare(room, cancel).await;
-            drop(receiving);
-            match result {
-                Ok(0) => return (self.cut(), buf),
-                Ok(_) => self.engine.borrow_mut().arrived(received),
-                Err(error) => return (Err(error), buf),
-            }
+        match self.pull(&mut buf) {
+            Some(result) => (result, buf),
+            // Boxed, so that connections without TLS do not carry its state.
+            None => Box::pin(self.receive(buf, cancel)).await,
         }
     }
 
@@ -128,7 +113,7 @@ impl TlsStream {
         }
         let sealed = self.engine.borrow_mut().seal(buf.filled());
         match sealed {
-            Ok((count, records)) => (self.send(records).await.map(|()| count), buf),
+            Ok((count, records)) => (Box::pin(self.send(records)).await.map(|()| count), buf),
             Err(error) => (Err(error), buf),
         }
     }
@@ -193,6 +178,34 @@ impl TlsStream {
         }
         // A peer that sends nothing but control records is not to hold the core.
         Peek::Bytes
+    }
+
+    /// Plain text that needs no receiving, or the end.
+    fn pull(&self, buf: &mut Buf) -> Option<io::Result<usize>> {
+        let pulled = self.engine.borrow_mut().pull(buf);
+        self.pay();
+        pulled
+    }
+
+    async fn receive(&self, mut buf: Buf, cancel: Option<&Cancel>) -> (io::Result<usize>, Buf) {
+        loop {
+            let room = self.engine.borrow().room(buf.spare());
+            let room = match room {
+                Ok(room) => room,
+                Err(error) => return (Err(error), buf),
+            };
+            let receiving = Held::set(&self.receiving);
+            let (result, received) = self.inner.read_bare(room, cancel).await;
+            drop(receiving);
+            match result {
+                Ok(0) => return (self.cut(), buf),
+                Ok(_) => self.engine.borrow_mut().arrived(received),
+                Err(error) => return (Err(error), buf),
+            }
+            if let Some(result) = self.pull(&mut buf) {
+                return (result, buf);
+            }
+        }
     }
 
     /// What the end of the stream below means where no close_notify came before it.
