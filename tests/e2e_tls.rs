@@ -15,6 +15,9 @@ use harness::{Origin, Proxy, Settings, ms, poll};
 use rustix::process::Signal;
 use rustls::ClientConfig;
 
+const ONLY_12: &[&rustls::SupportedProtocolVersion] = &[&rustls::version::TLS12];
+const ONLY_13: &[&rustls::SupportedProtocolVersion] = &[&rustls::version::TLS13];
+
 const TIMEOUTS: &str =
     "timeouts = { head = \"1s\", body = \"1s\", idle = \"5s\", handshake = \"1s\" }\n";
 
@@ -80,7 +83,6 @@ fn names(driver: &'static str) {
         .collect();
     let settings = Settings::new(driver, &origin.address).listener(&yard.listener(&certs, ""));
     let proxy = Proxy::start(settings);
-    let config = yard.config();
     for (name, leaf) in [
         ("default.test", 0),
         ("a.wild.test", 1),
@@ -88,12 +90,13 @@ fn names(driver: &'static str) {
         ("exact.wild.test", 2),
         ("also.test", 2),
     ] {
-        let mut client = TlsClient::open(proxy.address, &config, name).expect(name);
+        let mut client = TlsClient::open(proxy.address, &yard.config(), name).expect(name);
         assert_eq!(client.shown().expect("one"), leaves[leaf].der, "{name}");
         assert!(client.get("/").expect("an answer").starts_with("HTTP/1.1 200"));
     }
     for unknown in ["a.b.wild.test", "wild.test", "nobody.test", "127.0.0.1"] {
-        let error = TlsClient::open(proxy.address, &config, unknown).err().expect("wrong name");
+        let error =
+            TlsClient::open(proxy.address, &yard.config(), unknown).err().expect("wrong name");
         assert!(error.to_string().contains("default.test"), "{unknown}: {error}");
     }
     counted(&proxy, "full", 5.0);
@@ -116,8 +119,6 @@ fn versions_and_keys(driver: &'static str) {
         let config = client(&yard.authority, &speaks, None);
         TlsClient::open(proxy.address, &config, "a.test")
     };
-    const ONLY_12: &[&rustls::SupportedProtocolVersion] = &[&rustls::version::TLS12];
-    const ONLY_13: &[&rustls::SupportedProtocolVersion] = &[&rustls::version::TLS13];
     for (versions, suites, leaf) in [
         (ONLY_13, "", &ecdsa),
         (ONLY_12, "", &ecdsa),
@@ -165,11 +166,11 @@ fn client_certificates(driver: &'static str) {
             crl.display()
         )
     };
-    let headers = "filters = [{ kind = \"headers\", request = { set = { \
+    let headers = "filters = [{ kind = \"headers\", set = { \
         x-subject = \"${client_cert.subject}\", x-sans = \"${client_cert.sans}\", \
         x-serial = \"${client_cert.serial}\", x-print = \"${client_cert.fingerprint}\", \
         x-known = \"${client_cert.verified}\", x-tls = \"${tls.version} ${tls.sni}\", \
-        x-scheme = \"${request.scheme}\" } } }]";
+        x-scheme = \"${request.scheme}\" } }]";
     let only = "when = [{ client_cert = \"verified\", equals = \"true\" }]";
     let routes = route("known", "path = \"/known\"", "main", only)
         + &route("all", "prefix = \"/\"", "main", headers);
@@ -223,7 +224,7 @@ fn tickets(driver: &'static str) {
     let settings = Settings::new(driver, &origin.address).workers(2);
     let settings = settings.listener(&yard.listener(&certs, ""));
     let mut proxy = Proxy::start(settings.clone());
-    for versions in [rustls::ALL_VERSIONS, &[&rustls::version::TLS12]] {
+    for versions in [rustls::ALL_VERSIONS, ONLY_12] {
         let config = client(&yard.authority, &Speaks { versions, ..Speaks::default() }, None);
         let resumed = |proxy: &Proxy| {
             let mut client = TlsClient::open(proxy.address, &config, "a.test").expect("opened");
@@ -321,7 +322,7 @@ fn odd_clients(driver: &'static str) {
     let said = plain(proxy.address, b"GET / HTTP/1.1\r\nHost: a.test\r\n\r\n");
     assert!(said.starts_with("HTTP/1.1 400 ") && said.contains("https://"), "{said}");
     counted(&proxy, "plain_http", 1.0);
-    plain(proxy.address, b"SSH-2.0-x\r\n\0\0\0\0");
+    plain(proxy.address, b"\x16\x03\x01\0\x05hello");
     counted(&proxy, "malformed", 1.0);
     drop(TcpStream::connect(proxy.address).expect("connected"));
     counted(&proxy, "closed", 1.0);
@@ -404,9 +405,16 @@ fn upstreams(driver: &'static str) {
     proxy.rewrite(stuck);
     assert_eq!(proxy.reload().0, 200);
     assert_eq!(ask(&proxy), "504 connect_timeout");
-    let plain = Origin::start();
+    let clear_text = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let clear_address = clear_text.local_addr().expect("an address");
+    std::thread::spawn(move || {
+        for mut stream in clear_text.incoming().flatten() {
+            drop(stream.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"));
+        }
+    });
     let mut clear = with(&dead, &ca);
-    clear.upstreams = clear.upstreams.replace(&dead.address.to_string(), &plain.address);
+    clear.upstreams =
+        clear.upstreams.replace(&dead.address.to_string(), &clear_address.to_string());
     proxy.rewrite(clear);
     assert_eq!(proxy.reload().0, 200);
     assert_eq!(ask(&proxy), "502 upstream_tls_failed");
