@@ -8,6 +8,7 @@ use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -16,8 +17,10 @@ use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
 use http::{HeaderMap, Response, response};
 
+use crate::error::ErrorKind;
 use crate::io::signal::{Signal, Stopped};
 use crate::io::{Handle, Shutdown};
+use crate::observe::WorkerCounters;
 
 /// What comes on a stream behind the head.
 #[derive(Debug)]
@@ -41,6 +44,21 @@ pub enum Broken {
     Refused,
     /// Its connection is gone.
     Lost,
+}
+
+impl Broken {
+    /// The kind of error that it is where it is an origin's stream that broke; `answered` says that
+    /// the head of an answer had come. What stopped it is told by the deadline that did.
+    pub fn kind(self, answered: bool) -> ErrorKind {
+        match (self, answered) {
+            (Broken::Refused, false) => ErrorKind::StreamRefused,
+            (Broken::Reset(_), _) => ErrorKind::UpstreamReset,
+            (Broken::Stopped | Broken::Lost, false) => ErrorKind::UpstreamClosed,
+            (Broken::Refused | Broken::Stopped | Broken::Lost, true) => {
+                ErrorKind::ResponseIncomplete
+            }
+        }
+    }
 }
 
 impl From<Stopped> for Broken {
@@ -190,17 +208,33 @@ pub struct OriginStream {
     body: RefCell<Option<RecvStream>>,
     sender: RefCell<Sender>,
     signal: Rc<Signal>,
+    counters: Arc<WorkerCounters>,
 }
 
 impl OriginStream {
     /// A stream whose request has been begun; `signal` is what deadlines shut down.
-    pub fn new(response: ResponseFuture, sender: Sender, signal: Rc<Signal>) -> OriginStream {
+    pub fn new(
+        response: ResponseFuture,
+        sender: Sender,
+        signal: Rc<Signal>,
+        counters: Arc<WorkerCounters>,
+    ) -> OriginStream {
         OriginStream {
             response: RefCell::new(response),
             body: RefCell::default(),
             sender: RefCell::new(sender),
             signal,
+            counters,
         }
+    }
+
+    /// Why it broke; counted where it was the origin's doing.
+    fn broken(&self, error: h2::Error) -> Broken {
+        let broken = Broken::from(error);
+        if matches!(broken, Broken::Reset(_) | Broken::Refused) {
+            self.counters.upstream_http2_resets.increment();
+        }
+        broken
     }
 
     /// Waits for the next head of the answer.
@@ -216,11 +250,12 @@ impl OriginStream {
         if let Poll::Ready(Some(interim)) = response.poll_informational(context) {
             return Poll::Ready(match interim {
                 Ok(head) => Ok(OriginHead::Interim(head.into_parts().0)),
-                Err(error) => Err(error.into()),
+                Err(error) => Err(self.broken(error)),
             });
         }
         Pin::new(response).poll(context).map(|answered| {
-            let (head, body) = answered?.into_parts();
+            let answered = answered.map_err(|error| self.broken(error))?;
+            let (head, body) = answered.into_parts();
             self.body.replace(Some(body));
             Ok(OriginHead::Final(head))
         })
@@ -237,7 +272,7 @@ impl OriginStream {
     /// See [`Broken`].
     pub async fn read(&self) -> Result<Piece, Broken> {
         let polled = |context: &mut Context<'_>| match &mut *self.body.borrow_mut() {
-            Some(body) => poll_piece_of(body, context),
+            Some(body) => poll_piece_of(body, context).map_err(|error| self.broken(error)),
             None => Poll::Ready(Err(Broken::Lost)),
         };
         self.signal.reading(poll_fn(polled)).await?
@@ -281,13 +316,16 @@ fn poll_piece(
     body: &RefCell<RecvStream>,
     context: &mut Context<'_>,
 ) -> Poll<Result<Piece, Broken>> {
-    poll_piece_of(&mut body.borrow_mut(), context)
+    poll_piece_of(&mut body.borrow_mut(), context).map_err(Broken::from)
 }
 
-fn poll_piece_of(body: &mut RecvStream, context: &mut Context<'_>) -> Poll<Result<Piece, Broken>> {
+fn poll_piece_of(
+    body: &mut RecvStream,
+    context: &mut Context<'_>,
+) -> Poll<Result<Piece, h2::Error>> {
     match body.poll_data(context) {
         Poll::Ready(Some(Ok(data))) => Poll::Ready(Ok(Piece::Data(data))),
-        Poll::Ready(Some(Err(error))) => Poll::Ready(Err(error.into())),
+        Poll::Ready(Some(Err(error))) => Poll::Ready(Err(error)),
         Poll::Pending => Poll::Pending,
         Poll::Ready(None) => body.poll_trailers(context).map(|trailers| {
             Ok(match trailers? {

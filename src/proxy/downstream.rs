@@ -151,7 +151,7 @@ impl Downstream {
             idle_read: None,
             leaving: self.state.leaving.clone(),
         };
-        Box::new(Downstream {
+        let mut down = Box::new(Downstream {
             timer: Timer::new(&core.deadlines, target),
             client: Client::Http2(stream),
             idle_read: self.idle_read.clone(),
@@ -163,7 +163,9 @@ impl Downstream {
             behind: Buf::empty(),
             mid_answer: Cell::new(false),
             _open: None,
-        })
+        });
+        down.refresh();
+        down
     }
 
     /// The connection of a client that speaks HTTP/1.
@@ -187,7 +189,8 @@ impl Downstream {
         }
     }
 
-    fn handle(&self) -> Handle {
+    /// What a deadline shuts down.
+    pub fn handle(&self) -> Handle {
         match &self.client {
             Client::Http1(stream) => stream.handle(),
             Client::Http2(stream) => stream.handle(),

@@ -6,7 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use super::{
-    AdminPlan, DriverChoice, Ids, ListenerPlan, RuntimePlan, Snapshot, filters, rivals, routes, tls,
+    AdminPlan, DriverChoice, Http2Plan, Ids, ListenerPlan, RuntimePlan, Snapshot, filters, rivals,
+    routes, tls,
 };
 use crate::config::decode::Decoder;
 use crate::config::diagnostic::Span;
@@ -22,7 +23,7 @@ use crate::observe::access_log::{AccessLogPlan, Format, Target as LogTarget};
 use crate::observe::series::EndpointName;
 use crate::route::{RoutePlan, RouteTable};
 use crate::tls::{ClientTls, ServerTls};
-use crate::upstream::{EndpointAddress, EndpointPlan, UpstreamId, UpstreamPlan};
+use crate::upstream::{EndpointAddress, EndpointPlan, Protocol, UpstreamId, UpstreamPlan};
 
 /// Compiles a TOML text: the snapshot and warnings.
 ///
@@ -323,13 +324,14 @@ fn listener_timeouts(plan: &ListenerPlan) -> [u64; 5] {
     ]
 }
 
-fn upstream_timeouts(plan: &UpstreamPlan) -> [u64; 5] {
+fn upstream_timeouts(plan: &UpstreamPlan) -> [u64; 6] {
     [
         plan.connect_timeout_ms,
         plan.response_timeout_ms,
         plan.body_timeout_ms,
         plan.idle_timeout_ms,
         plan.tunnel_timeout_ms,
+        plan.tunnel_total_timeout_ms.unwrap_or(TUNNEL_IDLE_TIMEOUT_MS),
     ]
 }
 
@@ -389,6 +391,20 @@ fn listener(
         tls,
         via: written.via,
         forwarded: written.forwarded,
+        h2c: written.h2c,
+        http2: http2(&written.http2),
+    }
+}
+
+fn http2(written: &written::Http2) -> Http2Plan {
+    let default = Http2Plan::default();
+    let given = |value: Option<u64>| value.and_then(|value| u32::try_from(value).ok());
+    let streams_max = written.streams_max.map(|value| value as u64);
+    Http2Plan {
+        streams_max: given(streams_max).unwrap_or(default.streams_max),
+        window_bytes: given(written.window_bytes).unwrap_or(default.window_bytes),
+        connection_window_bytes: given(written.connection_window_bytes)
+            .unwrap_or(default.connection_window_bytes),
     }
 }
 
@@ -403,7 +419,7 @@ fn upstream(
         id,
         name: written.name.value.clone(),
         endpoints: (written.endpoints.value.iter())
-            .map(|written| endpoint(written, id, tls.as_ref(), ids))
+            .map(|e| endpoint(e, id, (written.protocol, tls.as_ref()), ids))
             .collect(),
         tls,
         connect_timeout_ms: timeouts.connect_ms.unwrap_or(CONNECT_TIMEOUT_MS),
@@ -411,6 +427,7 @@ fn upstream(
         body_timeout_ms: timeouts.body_ms.unwrap_or(UPSTREAM_BODY_TIMEOUT_MS),
         idle_timeout_ms: timeouts.idle_ms.unwrap_or(UPSTREAM_IDLE_TIMEOUT_MS),
         tunnel_timeout_ms: timeouts.tunnel_ms.unwrap_or(TUNNEL_IDLE_TIMEOUT_MS),
+        tunnel_total_timeout_ms: timeouts.tunnel_total_ms,
         in_flight_max: written.in_flight_max.unwrap_or(0),
         idle_connections_max: written.idle_connections_max.unwrap_or(POOL_IDLE_DEFAULT),
     }
@@ -419,9 +436,14 @@ fn upstream(
 fn endpoint(
     written: &written::Endpoint,
     upstream: UpstreamId,
-    tls: Option<&Arc<ClientTls>>,
+    (protocol, tls): (written::Protocol, Option<&Arc<ClientTls>>),
     ids: &mut Ids,
 ) -> EndpointPlan {
+    let protocol = match protocol {
+        written::Protocol::Http1 => Protocol::Http1,
+        written::Protocol::Http2 => Protocol::Http2,
+        written::Protocol::Auto => Protocol::Auto,
+    };
     let address = match written.address.value.clone() {
         Address::Socket(address) => EndpointAddress::Socket(address),
         Address::Name(host, port) => EndpointAddress::Name(host, port),
@@ -429,9 +451,10 @@ fn endpoint(
     };
     let weight = written.weight.and_then(|weight| u32::try_from(weight).ok());
     EndpointPlan {
-        id: ids.endpoint(upstream, &address, tls.map(|tls| tls.identity())),
+        id: ids.endpoint(upstream, &address, (protocol, tls.map(|tls| tls.identity()))),
         tls: tls.and_then(|tls| tls.to(&tls::host_of(&written.address.value))),
         address,
+        protocol,
         authority: written.written.clone(),
         weight: weight.unwrap_or(WEIGHT_DEFAULT),
         zone: written.zone.clone(),

@@ -8,7 +8,7 @@ use crate::filter::{FilterId, Kept};
 use crate::observe::Names;
 use crate::route::RouteId;
 use crate::tls;
-use crate::upstream::{EndpointAddress, EndpointId, UpstreamId};
+use crate::upstream::{EndpointAddress, EndpointId, Protocol, UpstreamId};
 
 /// Identity of a listener: its name and its address as configured, so that one whose port the system
 /// chose keeps it.
@@ -26,7 +26,7 @@ pub struct Ids {
     upstreams: Given<Box<str>>,
     routes: Given<Box<str>>,
     filters: Given<Box<str>>,
-    endpoints: Given<(UpstreamId, EndpointAddress, Option<TlsIdentity>)>,
+    endpoints: Given<(UpstreamId, EndpointAddress, Spoken)>,
     /// State of filters.
     pub kept: Kept,
     /// Ticket keys and sessions to upstreams.
@@ -59,9 +59,9 @@ impl Ids {
         &mut self,
         upstream: UpstreamId,
         address: &EndpointAddress,
-        tls: Option<TlsIdentity>,
+        spoken: Spoken,
     ) -> EndpointId {
-        EndpointId(self.endpoints.of((upstream, address.clone(), tls)))
+        EndpointId(self.endpoints.of((upstream, address.clone(), spoken)))
     }
 
     /// Forgets everything that the snapshot in force, which these are the names of, does not use:
@@ -102,8 +102,8 @@ impl Ids {
     }
 }
 
-/// [`tls::ClientTls::identity`]
-type TlsIdentity = [u8; 32];
+/// The protocol, and over TLS [`tls::ClientTls::identity`].
+type Spoken = (Protocol, Option<[u8; 32]>);
 
 /// The ids of one kind of thing.
 #[derive(Debug)]
@@ -163,11 +163,13 @@ mod tests {
         let (one, two) = (ids.upstream("one"), ids.upstream("two"));
         assert_ne!(one, two);
         assert_eq!(ids.upstream("one"), one);
-        let first = ids.endpoint(one, &at(1), None);
-        assert_ne!(ids.endpoint(two, &at(1), None), first, "another upstream");
-        assert_ne!(ids.endpoint(one, &at(2), None), first, "another address");
-        assert_ne!(ids.endpoint(one, &at(1), Some([0; 32])), first, "spoken to in another way");
-        assert_eq!(ids.endpoint(one, &at(1), None), first);
+        let (clear, tls) = ((Protocol::Http1, None), (Protocol::Http1, Some([0; 32])));
+        let first = ids.endpoint(one, &at(1), clear);
+        assert_ne!(ids.endpoint(two, &at(1), clear), first, "another upstream");
+        assert_ne!(ids.endpoint(one, &at(2), clear), first, "another address");
+        assert_ne!(ids.endpoint(one, &at(1), (Protocol::Http2, None)), first, "another protocol");
+        assert_ne!(ids.endpoint(one, &at(1), tls), first, "over TLS");
+        assert_eq!(ids.endpoint(one, &at(1), clear), first);
         let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
         let public = ids.listener("public", address(80));
         assert_ne!(ids.listener("public", address(81)), public, "another address");

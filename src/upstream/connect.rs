@@ -1,4 +1,4 @@
-//! Getting a connection to an endpoint: a pooled one, or a new one.
+//! Getting a connection to an endpoint: a pooled one, a place on a shared one, or a new one.
 
 use std::future::poll_fn;
 use std::io;
@@ -8,8 +8,9 @@ use std::task::Poll;
 use std::time::Instant;
 
 use super::group::Endpoint;
-use super::plan::EndpointAddress;
+use super::plan::{EndpointAddress, Protocol};
 use super::pool::Lease;
+use super::shared::connect_shared;
 use crate::base::buffer::Buf;
 use crate::error::ErrorKind;
 use crate::io::connect::{connect_tcp, connect_unix};
@@ -20,24 +21,72 @@ use crate::limits::TIMEOUT_MS_MIN;
 /// Addresses of one name that are tried for one request.
 const ADDRESSES_TRIED_MAX: usize = 3;
 
+/// What is spoken on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spoken {
+    /// HTTP/1.1
+    Http1,
+    /// HTTP/2
+    Http2,
+}
+
 /// A pooled connection, where there is one that is alive.
 #[inline]
 pub fn acquire(endpoint: &Rc<Endpoint>) -> Option<Lease> {
     Lease::pooled(endpoint)
 }
 
-/// A new connection, within `timeout_ms` over all its addresses, its TLS handshake included.
+/// A new connection, within `timeout_ms` over all its addresses. Where HTTP/2 is spoken it may be a
+/// place on one that others have made, or are making within their `connect_ms`.
 ///
 /// # Errors
 /// The kinds whose retry is [`crate::error::Retry::Unsent`], and
 /// [`ErrorKind::UpstreamCertificate`].
-pub async fn connect(endpoint: &Rc<Endpoint>, timeout_ms: u64) -> Result<Lease, ErrorKind> {
+pub async fn connect(
+    endpoint: &Rc<Endpoint>,
+    connect_ms: u64,
+    timeout_ms: u64,
+) -> Result<Lease, ErrorKind> {
+    if endpoint.spoken() == Spoken::Http2
+        && let Some(lease) = connect_shared(endpoint, connect_ms, timeout_ms).await?
+    {
+        return Ok(lease);
+    }
     endpoint.counters.pool_misses.increment();
+    let (stream, spoken) = dial(endpoint, timeout_ms).await?;
+    match spoken {
+        Spoken::Http1 => Ok(Lease::fresh(endpoint, stream)),
+        // It has learned HTTP/2 since: the next connection is made for all.
+        Spoken::Http2 => {
+            let shared = connect_shared(endpoint, connect_ms, timeout_ms).await?;
+            shared.ok_or(ErrorKind::ProtocolMismatch)
+        }
+    }
+}
+
+/// A new connection, and what is spoken on it.
+pub(super) async fn dial(
+    endpoint: &Endpoint,
+    timeout_ms: u64,
+) -> Result<(Stream, Spoken), ErrorKind> {
+    let stream = reach(endpoint, timeout_ms).await?;
+    let chosen = stream.tls().map(|tls| tls.alpn() == Some(b"h2"));
+    let spoken = match (endpoint.plan.protocol, chosen) {
+        (Protocol::Http2, Some(false)) => return Err(ErrorKind::ProtocolMismatch),
+        (Protocol::Http2, _) | (Protocol::Auto, Some(true)) => Spoken::Http2,
+        // Nothing on clear text says what the origin would like.
+        (Protocol::Http1 | Protocol::Auto, _) => Spoken::Http1,
+    };
+    endpoint.set_spoken(spoken);
+    Ok((stream, spoken))
+}
+
+/// A connection to one of its addresses, its TLS handshake included.
+async fn reach(endpoint: &Endpoint, timeout_ms: u64) -> Result<Stream, ErrorKind> {
     let began = Instant::now();
     if let EndpointAddress::Unix(path) = &endpoint.plan.address {
         let stream = connect_unix(path, timeout_ms).await.map_err(|error| kind(&error))?;
-        let stream = secure(endpoint, stream, left_ms(began, timeout_ms)).await?;
-        return Ok(Lease::fresh(endpoint, stream));
+        return secure(endpoint, stream, left_ms(began, timeout_ms)).await;
     }
     let tries = endpoint.address_count().clamp(1, ADDRESSES_TRIED_MAX);
     let mut failed = ErrorKind::NoEndpoint;
@@ -51,7 +100,7 @@ pub async fn connect(endpoint: &Rc<Endpoint>, timeout_ms: u64) -> Result<Lease, 
             Err(error) => Err(kind(&error)),
         };
         match secured {
-            Ok(stream) => return Ok(Lease::fresh(endpoint, stream)),
+            Ok(stream) => return Ok(stream),
             // Whoever answers there is not to be trusted with a second try.
             Err(ErrorKind::UpstreamCertificate) => return Err(ErrorKind::UpstreamCertificate),
             Err(kind) => failed = kind,
@@ -68,7 +117,12 @@ fn left_ms(since: Instant, timeout_ms: u64) -> u64 {
 /// Shakes hands over a connection that was just made, where the endpoint speaks TLS.
 async fn secure(endpoint: &Endpoint, stream: Stream, timeout_ms: u64) -> Result<Stream, ErrorKind> {
     let Some(settings) = &endpoint.plan.tls else { return Ok(stream) };
-    let session = settings.session(&["http/1.1"]).map_err(|error| {
+    let alpn: &[&str] = match endpoint.plan.protocol {
+        Protocol::Http1 => &["http/1.1"],
+        Protocol::Http2 => &["h2"],
+        Protocol::Auto => &["h2", "http/1.1"],
+    };
+    let session = settings.session(alpn).map_err(|error| {
         tracing::error!(%error, "no TLS handshake can be begun");
         ErrorKind::UpstreamTlsFailed
     })?;

@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use super::group::Endpoint;
+use super::plan::Protocol;
 use crate::http2::client::SharedStream;
 use crate::io::{Handle, Peek, Stream};
 use crate::observe::WorkerCounters;
@@ -55,6 +56,13 @@ impl Pool {
         }
     }
 
+    /// Keeps a connection that has carried nothing yet.
+    pub(super) fn put_fresh(&self, stream: Stream, max: usize, counters: &WorkerCounters) {
+        counters.upstream_connections.increment();
+        // As old as none: its time begins with the first sweep.
+        self.put(Idle { stream: Box::new(stream), since_ms: u64::MAX }, max, counters);
+    }
+
     fn put(&self, fresh: Idle, max: usize, counters: &WorkerCounters) {
         let mut idle = self.idle.borrow_mut();
         if self.closed.get() || idle.len() >= max {
@@ -74,7 +82,8 @@ impl Pool {
     ) -> usize {
         let mut peeks = 0;
         self.retain(counters, |idle| {
-            let age_ms = now_ms.saturating_sub(idle.since_ms);
+            idle.since_ms = idle.since_ms.min(now_ms);
+            let age_ms = now_ms - idle.since_ms;
             if age_ms >= timeout_ms {
                 return false;
             }
@@ -96,11 +105,11 @@ impl Pool {
         self.clear(counters);
     }
 
-    fn retain(&self, counters: &WorkerCounters, keep: impl FnMut(&Idle) -> bool) {
+    fn retain(&self, counters: &WorkerCounters, keep: impl FnMut(&mut Idle) -> bool) {
         let mut idle = self.idle.borrow_mut();
         let before = idle.len();
         let mut keep = keep;
-        idle.retain(|idle| keep(idle));
+        idle.retain_mut(|idle| keep(idle));
         for _ in idle.len()..before {
             counters.pool_idle.decrement();
             counters.upstream_connections.decrement();
@@ -111,6 +120,15 @@ impl Pool {
 impl Lease {
     /// A pooled connection to `endpoint`, if it has one that is alive.
     pub(super) fn pooled(endpoint: &Rc<Endpoint>) -> Option<Lease> {
+        if endpoint.plan.protocol != Protocol::Http1
+            && let Some((shared, reused)) = endpoint.shared.take()
+        {
+            if reused {
+                endpoint.counters.pool_hits.increment();
+            }
+            let link = Some(Link::Http2(Box::new(shared)));
+            return Some(Lease { link, endpoint: endpoint.clone(), reused });
+        }
         let stream = endpoint.pool.take(&endpoint.counters)?;
         endpoint.counters.pool_hits.increment();
         let link = Some(Link::Http1(stream));
@@ -122,12 +140,6 @@ impl Lease {
         endpoint.counters.upstream_connections.increment();
         let link = Some(Link::Http1(Box::new(stream)));
         Lease { link, endpoint: endpoint.clone(), reused: false }
-    }
-
-    /// A stream of a connection that speaks HTTP/2.
-    pub(super) fn shared(endpoint: &Rc<Endpoint>, shared: SharedStream, reused: bool) -> Lease {
-        let link = Some(Link::Http2(Box::new(shared)));
-        Lease { link, endpoint: endpoint.clone(), reused }
     }
 
     /// The connection that speaks HTTP/1.
@@ -169,9 +181,16 @@ impl Lease {
     /// Gives it back for the next request; `max` is how many idle ones are kept.
     #[inline]
     pub fn release(mut self, now_ms: u64, max: usize) {
-        if let Some(Link::Http1(stream)) = self.link.take() {
-            let idle = Idle { stream, since_ms: now_ms };
-            self.endpoint.pool.put(idle, max, &self.endpoint.counters);
+        match self.link.take() {
+            Some(Link::Http1(stream)) => {
+                let idle = Idle { stream, since_ms: now_ms };
+                self.endpoint.pool.put(idle, max, &self.endpoint.counters);
+            }
+            Some(Link::Http2(shared)) => {
+                drop(shared);
+                self.endpoint.shared.trim(max);
+            }
+            None => {}
         }
     }
 }

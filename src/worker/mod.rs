@@ -6,6 +6,7 @@ mod accept;
 mod conn;
 mod drain;
 mod handshake;
+mod http2;
 mod open;
 mod sweeper;
 
@@ -15,6 +16,7 @@ pub use inbox::{Change, Inbox, InboxSender, Message, Opened, Report};
 /// in memory and call the other with a time of their own.
 pub mod simulation {
     pub use super::conn::{busy, parked};
+    pub use super::http2::{Stream, run as http2};
     pub use super::sweeper::sweep;
 }
 
