@@ -362,6 +362,7 @@ mod tests {
     use super::*;
     use crate::base::random::Random;
     use crate::context::RequestId;
+    use crate::tls::TlsFacts;
 
     fn all(context: &RequestContext, source: &str) -> Vec<String> {
         let mut found = Vec::new();
@@ -382,6 +383,32 @@ mod tests {
             let (context, _) = RequestContext::of_head(head.as_bytes()).expect("valid");
             assert_eq!(all(&context, "header:Host"), [host], "{target}");
         }
+    }
+
+    #[test]
+    fn facts_of_tls_are_values_and_without_tls_nobody_is_verified() {
+        let head = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+        let (mut context, _) = RequestContext::of_head(head).expect("valid");
+        for (source, wanted) in
+            [("scheme", "http"), ("client_cert:verified", "false"), ("tls:resumed", "false")]
+        {
+            assert_eq!(all(&context, source), [wanted]);
+        }
+        assert!(all(&context, "tls:version").is_empty());
+        let facts = TlsFacts { version: "TLSv1.3", sni: "a.test".into(), ..TlsFacts::default() };
+        context.tls = Some(std::rc::Rc::new(facts));
+        assert_eq!(all(&context, "scheme"), ["https"]);
+        assert_eq!(all(&context, "tls:version"), ["TLSv1.3"]);
+        assert_eq!(all(&context, "tls:sni"), ["a.test"]);
+        assert_eq!(all(&context, "client_cert:verified"), ["false"]);
+        assert!(all(&context, "client_cert:subject").is_empty());
+        for (kind, name, _) in TlsFact::ALL {
+            let text = format!("{kind}:{name}");
+            assert_eq!(Source::parse(&text).map(|source| source.to_string()), Ok(text));
+        }
+        assert!(Source::parse("tls:versoin").is_err_and(|hint| hint.contains("`version`")));
+        context.reset();
+        assert!(context.tls.is_none(), "the next request may come by another connection");
     }
 
     #[test]

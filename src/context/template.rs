@@ -408,12 +408,8 @@ fn variable(name: &str, known: Availability) -> Result<Variable, (String, String
         return Ok(Variable::Attribute(attribute.into()));
     }
     if let Some((kind @ ("tls" | "client_cert"), fact)) = name.split_once('.') {
-        let missing = || {
-            let remedy = hint(fact, TlsFact::names(kind), "write one of");
-            (format!("there is no variable `{}`", name.escape_debug()), remedy)
-        };
         let source = TlsFact::of(kind, fact).map(Source::Tls);
-        return source.map(Variable::Named).ok_or_else(missing);
+        return source.map(Variable::Named).ok_or_else(unknown);
     }
     let (kind, named) = match name.strip_prefix("request.") {
         Some(rest) => rest.split_once('.').ok_or_else(unknown)?,
