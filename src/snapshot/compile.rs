@@ -229,10 +229,13 @@ fn unused_upstreams(config: &Config<'_>) -> Diagnostics {
     warnings
 }
 
+/// The routes as written, and what they were read as.
+type Rules<'c, 't> = Vec<(&'c Route<'t>, Option<routes::Rule>)>;
+
 /// Everything has been checked: this cannot fail.
 fn snapshot(
     config: &Config<'_>,
-    (rules, chains): (Vec<(&Route<'_>, Option<routes::Rule>)>, Vec<Arc<FilterChain>>),
+    (rules, chains): (Rules<'_, '_>, Vec<Arc<FilterChain>>),
     tls: tls::Compiled,
     ids: &mut Ids,
     version: u64,

@@ -97,13 +97,14 @@ impl ProcessView {
         let now_s = self.started_at_s + self.uptime_s;
         let shown = all.into_iter().take(STATUS_SERIES_MAX).map(|it| {
             let not_after = it.not_after_s as f64;
+            let days_left = ((not_after - now_s) / 86_400.0).floor() as i64;
             json!({
                 "listener": it.listener,
                 "cert": it.path,
                 "subject": it.subject,
                 "hosts": it.hosts,
                 "not_after": time_text(not_after),
-                "days_left": ((not_after - now_s) / 86_400.0).floor(),
+                "days_left": days_left,
             })
         });
         shown.collect()
