@@ -69,6 +69,11 @@ fn header_variables() {
     replay("header_variables", harness::header_variables);
 }
 
+#[test]
+fn tls_records() {
+    replay("tls_records", harness::tls_records);
+}
+
 /// The seeds of `connection` are the scripts of tests/sim.
 #[test]
 fn every_script_is_a_seed() {

@@ -15,6 +15,7 @@ pub mod head;
 pub mod header_variables;
 pub mod routes;
 pub mod target;
+pub mod tls_records;
 
 #[path = "../../tests/reference/mod.rs"]
 pub mod reference;
@@ -35,6 +36,8 @@ pub use head::{request_head, response_head};
 pub use header_variables::header_variables;
 pub use routes::routes;
 pub use target::target;
+#[allow(unused_imports, reason = "tests that include this file use a part of it")]
+pub use tls_records::tls_records;
 
 use reference::Stop;
 

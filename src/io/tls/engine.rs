@@ -113,6 +113,10 @@ impl Engine {
         let turn = self.turn(&mut Buf::empty(), Say::Nothing, take);
         match turn {
             Turn::Data => Turn::Again,
+            // Some look only whether we speak TLS: they close with the handshake's last message.
+            Turn::Ended if self.failed().is_none() && !self.session.common().is_handshaking() => {
+                Turn::Again
+            }
             Turn::Ended => turn,
             Turn::Ready if self.session.common().is_handshaking() => Turn::Blocked,
             _ => turn,

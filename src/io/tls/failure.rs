@@ -2,7 +2,7 @@
 
 use std::io;
 
-use rustls::{CertificateError, Error, InvalidMessage, PeerIncompatible};
+use rustls::{AlertDescription, CertificateError, Error, InvalidMessage, PeerIncompatible};
 
 use crate::io::stream::Stream;
 
@@ -108,6 +108,10 @@ impl HandshakeFailure {
             Error::InvalidCertRevocationList(_) | Error::UnsupportedNameType => {
                 HandshakeFailure::CertificateRefused
             }
+            // Not a refusal: it has thought better of it.
+            Error::AlertReceived(
+                AlertDescription::CloseNotify | AlertDescription::UserCanceled,
+            ) => HandshakeFailure::Closed,
             Error::AlertReceived(_) => HandshakeFailure::PeerAlert,
             // The one general error that a server's handshake has: its resolver found nothing.
             Error::General(text) if text.contains("no server certificate chain") => {

@@ -245,6 +245,26 @@ fn an_end_is_told_from_a_cut() {
     });
 }
 
+/// As those do who look only whether a port speaks TLS.
+#[test]
+fn a_client_that_closes_with_its_last_message_is_no_failure() {
+    let authority = Authority::new();
+    on_one(async {
+        let (near, far) = mem::pair();
+        let peer = Peer::client(authority.client(NEW), NAME, Stream::Mem(far));
+        let shaking = handshake(Stream::Mem(near), serving(authority.server(NEW)), Buf::empty());
+        let closing = async {
+            peer.flush().await.expect("sent");
+            let mut last = peer.handshake_but_for_the_last_flight().await;
+            last.extend(peer.close_notify());
+            peer.send_raw(&last).await.expect("sent");
+        };
+        let stream = join(shaking, closing).await.0.expect("agrees");
+        assert_eq!(stream.peek(), Peek::Closed);
+        assert!(matches!(stream.read(Buf::for_head()).await, (Ok(0), _)));
+    });
+}
+
 #[test]
 fn a_changed_record_ends_the_connection_with_an_alert() {
     let authority = Authority::new();

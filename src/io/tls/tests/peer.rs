@@ -217,19 +217,21 @@ impl Peer {
         let (result, buf) = self.stream.read(Buf::for_head()).await;
         result?;
         let mut bytes = buf.filled();
-        loop {
-            let mut connection = self.connection.borrow_mut();
-            let taken = connection.read_tls(&mut bytes)?;
-            let state = connection.process_new_packets();
-            let state = state.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error));
-            if let Err(error) = state {
-                drop(connection);
+        while !bytes.is_empty() {
+            if let Err(error) = self.take(&mut bytes) {
                 self.flush().await?;
                 return Err(error);
             }
-            if bytes.is_empty() || taken == 0 {
-                return Ok(buf.len());
-            }
         }
+        Ok(buf.len())
+    }
+
+    fn take(&self, bytes: &mut &[u8]) -> io::Result<()> {
+        let mut connection = self.connection.borrow_mut();
+        if connection.read_tls(bytes)? == 0 {
+            *bytes = &[];
+        }
+        let state = connection.process_new_packets();
+        state.map(|_| ()).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
     }
 }
