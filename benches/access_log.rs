@@ -40,6 +40,7 @@ fn record(which: usize) -> AccessRecord<'static> {
         connect_us: None,
         upstream_head_us: Some(1_100),
         error: None,
+        tls: Default::default(),
         config_version: 3,
         worker: 1,
         announced: AnnouncedTexts::default(),

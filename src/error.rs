@@ -120,6 +120,10 @@ kinds! {
     ConnectFailed "connect_failed" 502 Upstream Unsent Keep "destination_unavailable" "The upstream could not be reached.";
     /// Connecting took too long.
     ConnectTimeout "connect_timeout" 504 Upstream Unsent Keep "connection_timeout" "Connecting to the upstream took too long.";
+    /// No TLS could be agreed on with the endpoint, or what came was none.
+    UpstreamTlsFailed "upstream_tls_failed" 502 Upstream Unsent Keep "tls_protocol_error" "No secure connection to the upstream could be made.";
+    /// The endpoint's certificate could not be verified, or ours was refused.
+    UpstreamCertificate "upstream_certificate" 502 Upstream No Keep "tls_certificate_error" "The upstream's certificate could not be verified.";
     /// The connection ended before the first byte of an answer.
     UpstreamClosed "upstream_closed" 502 Upstream Stale Keep "connection_terminated" "The upstream closed the connection without an answer.";
     /// The origin says that it has not looked at the request (RFC 9113 section 8.7).

@@ -15,6 +15,7 @@ pub mod observe;
 pub mod http1;
 pub mod http2;
 pub mod proxy_protocol;
+pub mod tls;
 
 pub mod context;
 

@@ -160,6 +160,8 @@ pub const BODY_TIMEOUT_MS: u64 = 30_000;
 pub const IDLE_TIMEOUT_MS: u64 = 75_000;
 /// Time in which a client must take some of what is written to it.
 pub const WRITE_TIMEOUT_MS: u64 = 30_000;
+/// Time for a client's TLS handshake: some round trips on a bad line.
+pub const HANDSHAKE_TIMEOUT_MS: u64 = 10_000;
 /// Time to connect to an endpoint.
 pub const CONNECT_TIMEOUT_MS: u64 = 3_000;
 /// Time until the head of an upstream's answer, from the end of the request.
@@ -323,6 +325,21 @@ pub const ACCESS_LOG_COMMANDS: usize = 64;
 pub const ACCESS_LOG_PIECE_BYTES: usize = 4 * 1024;
 /// Time that the end of the process waits for the access log to be written out.
 pub const ACCESS_LOG_FINISH_MS: u64 = 1_000;
+
+/// Certificates of a listener.
+pub const TLS_CERTS_MAX: usize = 1_024;
+/// Items of `ciphers`: twice as many as there are suites.
+pub const TLS_CIPHERS_MAX: usize = 32;
+/// Bytes of a file with certificates, keys or revocation lists; the largest public lists have some
+/// megabytes.
+pub const TLS_FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
+/// Certificates of a file; the authorities that a system trusts are some hundred.
+pub const CERTIFICATES_PER_FILE_MAX: usize = 4_096;
+/// Sessions to upstreams that are remembered for one `tls`, to be resumed.
+pub const UPSTREAM_SESSIONS_MAX: usize = 256;
+/// Time between two looks at the files of certificates. A change counts when it has been quiet for
+/// one.
+pub const CERTIFICATE_LOOK_MS: u64 = 1_000;
 
 /// Bytes of a configuration, all its files together.
 pub const CONFIG_BYTES_MAX: u64 = 64 * 1024 * 1024;

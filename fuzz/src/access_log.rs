@@ -45,6 +45,7 @@ pub fn access_log(data: &[u8]) {
         connect_us: (number(9) % 2 == 0).then_some(number(9)),
         upstream_head_us: (number(10) % 2 == 0).then_some(number(10)),
         error: (number(11) % 2 == 0).then_some("client_aborted"),
+        tls: Default::default(),
         config_version: number(12),
         worker: number(13) as usize,
         announced: AnnouncedTexts {

@@ -18,6 +18,7 @@ use std::time::Instant;
 use crate::base::random::Random;
 use crate::http::{BodyFraming, Known, RequestHead, Span};
 use crate::proxy_protocol::{Announced, Fact};
+use crate::tls::{TlsFact, TlsFacts};
 
 /// The facts of one request, from its head to its log record.
 #[derive(Debug, Default)]
@@ -34,6 +35,8 @@ pub struct RequestContext {
     pub client: ClientFacts,
     /// What a PROXY header said of the client, if one came.
     pub announced: Option<Rc<Announced>>,
+    /// What is known of the TLS connection that it came by, if it came by one.
+    pub tls: Option<Rc<TlsFacts>>,
     /// When what happened.
     pub timing: Timing,
     /// What filters tell later stages and each other (P12).
@@ -208,6 +211,19 @@ impl RequestContext {
         });
     }
 
+    /// `https` where the client speaks TLS, else `http`.
+    pub fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "https" } else { "http" }
+    }
+
+    /// A fact of the client's TLS connection; without one, what holds then.
+    pub fn tls_fact(&self, fact: TlsFact) -> Option<&str> {
+        match &self.tls {
+            Some(tls) => tls.get(fact),
+            None => fact.without(),
+        }
+    }
+
     /// Whether an Accept, as it came, asks for JSON rather than text.
     pub fn prefers_json(&self) -> bool {
         let now = || self.request.values(Known::Accept).any(prefers_json);
@@ -280,6 +296,7 @@ impl RequestContext {
         self.request_id = RequestId::default();
         self.client = ClientFacts::default();
         self.announced = None;
+        self.tls = None;
         self.timing = Timing::default();
         self.attributes.clear();
     }

@@ -205,6 +205,8 @@ pub(crate) mod tests {
             body_timeout_ms: 1000,
             idle_timeout_ms: 1000,
             write_timeout_ms: 1000,
+            handshake_timeout_ms: 0,
+            tls: None,
             via: false,
             forwarded: false,
             h2c: false,

@@ -156,7 +156,8 @@ fn forwarding_lines(out: &mut impl Lines, head: &RequestHead, edit: &RequestEdit
             out.part(host);
             out.part(b"\"");
         }
-        out.part(b";proto=http");
+        out.part(b";proto=");
+        out.part(facts.scheme().as_bytes());
         out.end();
     }
 }
@@ -171,7 +172,7 @@ fn trusted_forwarding_lines(out: &mut impl Lines, head: &RequestHead, facts: &Fo
     out.part(facts.client_text.as_bytes());
     out.end();
     if head.value(Known::XForwardedProto).is_none() {
-        out.line("X-Forwarded-Proto", b"http");
+        out.line("X-Forwarded-Proto", facts.scheme().as_bytes());
     }
     if head.value(Known::XForwardedPort).is_none() {
         out.line("X-Forwarded-Port", itoa::Buffer::new().format(facts.port).as_bytes());

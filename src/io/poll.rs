@@ -278,7 +278,9 @@ async fn write_on(stream: &Stream, cells: &Cells) {
         .await;
         let mut buf = cells.outgoing.take();
         if buf.is_empty() {
-            stream.shutdown(Shutdown::Write);
+            cells.sending.set(true);
+            stream.finish().await;
+            cells.sending.set(false);
             return cells.ended.set(true);
         }
         cells.sending.set(true);

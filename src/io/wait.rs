@@ -37,6 +37,8 @@ pub enum Wait {
     TotalBegun,
     /// A filter that waits for something outside.
     Filter,
+    /// A client's TLS handshake.
+    Handshake,
     /// Not a wait: the client has gone away.
     ClientGone,
     /// The next stream of a connection, with a read pending: a drain ends it at once.
@@ -60,7 +62,7 @@ pub struct Target {
 impl Wait {
     /// The kind with this number in a deadline slot.
     pub fn of(number: u8) -> Option<Wait> {
-        const ALL: [Wait; 15] = [
+        const ALL: [Wait; 16] = [
             Wait::Idle,
             Wait::Parked,
             Wait::Head,
@@ -74,6 +76,7 @@ impl Wait {
             Wait::Total,
             Wait::TotalBegun,
             Wait::Filter,
+            Wait::Handshake,
             Wait::ClientGone,
             Wait::Streams,
         ];
@@ -97,7 +100,9 @@ impl Wait {
             Wait::Idle | Wait::Parked | Wait::Head | Wait::RequestBody | Wait::Streams => {
                 target.client.shutdown(Shutdown::Read);
             }
-            Wait::ClientWrite | Wait::Linger => target.client.shutdown(Shutdown::Both),
+            Wait::ClientWrite | Wait::Linger | Wait::Handshake => {
+                target.client.shutdown(Shutdown::Both)
+            }
             Wait::UpstreamWrite
             | Wait::ResponseHead
             | Wait::ResponseBody

@@ -84,6 +84,12 @@ pub struct WorkerCounters {
     pub pool_stale: Counter,
     /// Upstream connections open now, those in the pool included.
     pub upstream_connections: Gauge,
+    /// TLS handshakes with upstreams that succeeded.
+    pub upstream_handshakes: Counter,
+    /// How many of those resumed a session.
+    pub upstream_handshakes_resumed: Counter,
+    /// TLS handshakes with upstreams that failed.
+    pub upstream_handshakes_failed: Counter,
     /// Idle upstream connections in the pool now.
     pub pool_idle: Gauge,
     /// Those of them that speak HTTP/2.
@@ -170,6 +176,9 @@ impl Default for WorkerCounters {
             pool_misses: Counter::default(),
             pool_stale: Counter::default(),
             upstream_connections: Gauge::default(),
+            upstream_handshakes: Counter::default(),
+            upstream_handshakes_resumed: Counter::default(),
+            upstream_handshakes_failed: Counter::default(),
             pool_idle: Gauge::default(),
             upstream_http2_connections: Gauge::default(),
             upstream_http2_streams: Gauge::default(),

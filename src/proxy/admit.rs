@@ -24,6 +24,7 @@ pub(super) fn admit(exchange: &mut Exchange, place: &Place<'_>) -> Result<(), Er
     context.request_id = request_id(&context.request, place.down, place.core);
     context.client = client_facts(&context.request, place);
     context.announced = place.down.announced.clone();
+    context.tls.clone_from(&place.down.tls);
     read_facts(context, place)?;
     let path = context.read_target()?;
     context.check_host()?;
@@ -47,6 +48,7 @@ pub(super) fn introduce(exchange: &mut Exchange, place: &Place<'_>) {
     let Forwarding { client, trusted, .. } = *forwarding;
     context.client = ClientFacts { address: client, peer: *peer, trusted };
     context.announced = place.down.announced.clone();
+    context.tls.clone_from(&place.down.tls);
     context.request_id = RequestId::make(&place.core.random);
     context.timing.started = Some(Instant::now());
 }

@@ -8,11 +8,12 @@ use std::sync::Arc;
 use crate::http::Forwarding;
 use crate::http2::{Reason, ServerStream};
 use crate::io::wait::Timer;
-use crate::io::{Cancel, Handle, Shutdown, Stream, Target, Wait};
+use crate::io::{Cancel, Handle, Stream, Target, Wait};
 use crate::limits::{LINGER_BYTES_MAX, LINGER_MS};
 use crate::proxy_protocol::Announced;
 use crate::snapshot::{ListenerId, ListenerPlan};
 use crate::state::Core;
+use crate::tls::TlsFacts;
 
 use crate::base::buffer::Buf;
 
@@ -72,6 +73,8 @@ pub struct Downstream {
     pub announced: Option<Rc<Announced>>,
     /// What upstreams are told about it.
     pub forwarding: Forwarding,
+    /// What is known of its TLS, where it speaks it.
+    pub tls: Option<Rc<TlsFacts>>,
     /// What has been read of the next request; else a buffer to read it into.
     pub behind: Buf,
     /// Whether an answer has been begun and not ended.
@@ -135,6 +138,7 @@ impl Downstream {
             forwarding: Forwarding::new(peer, listener.port, plan.trusts(peer.ip())),
             peer,
             announced: None,
+            tls: None,
             state: listener.clone(),
             plan,
             behind: Buf::empty(),
@@ -158,6 +162,7 @@ impl Downstream {
             forwarding: self.forwarding.clone(),
             peer: self.peer,
             announced: self.announced.clone(),
+            tls: self.tls.clone(),
             state: self.state.clone(),
             plan: self.plan.clone(),
             behind: Buf::empty(),
@@ -266,8 +271,8 @@ impl Downstream {
     /// Ends the connection so that the last answer is not lost: the end is sent, and what the
     /// client is still sending is read and discarded for a while (RFC 9112 section 9.6).
     pub async fn close(self: Box<Self>) {
-        self.stream().shutdown(Shutdown::Write);
         self.timer.arm(Wait::Linger, LINGER_MS);
+        self.stream().finish().await;
         let mut buf = Buf::for_head();
         let mut discarded = 0;
         while discarded < LINGER_BYTES_MAX {

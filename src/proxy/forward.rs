@@ -306,7 +306,7 @@ impl Job<'_> {
 
     /// Scheme of what the origin is asked for.
     pub(super) fn scheme(&self) -> &'static str {
-        "http"
+        if self.endpoint().plan.tls.is_some() { "https" } else { "http" }
     }
 
     /// Whether a side speaks HTTP/2.

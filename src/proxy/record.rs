@@ -7,8 +7,9 @@ use super::forward::Place;
 use crate::error::ErrorKind;
 use crate::http::Version;
 use crate::observe::Finished;
-use crate::observe::access_log::{AccessRecord, AnnouncedTexts};
+use crate::observe::access_log::{AccessRecord, AnnouncedTexts, TlsRecord};
 use crate::proxy_protocol::{Announced, Fact};
+use crate::tls::{TlsFact, TlsFacts};
 
 /// Records how an exchange ended.
 pub(super) fn record(exchange: &Exchange, place: &Place<'_>) {
@@ -120,6 +121,7 @@ fn log(exchange: &Exchange, place: &Place<'_>, times: &Times) {
         connect_us: context.timing.connect_us,
         upstream_head_us: times.upstream_head_us,
         error: answer.error.map(ErrorKind::code),
+        tls: context.tls.as_deref().map(tls).unwrap_or_default(),
         // Without a route nothing was waited for: what is in force is what it was looked up in.
         config_version: plans.version().unwrap_or_else(|| place.core.snapshot().version),
         worker: place.core.index,
@@ -135,5 +137,14 @@ fn announced(announced: &Announced) -> AnnouncedTexts<'_> {
         alpn: text(Fact::Alpn),
         ssl_version: text(Fact::SslVersion),
         ssl_cn: text(Fact::SslCn),
+    }
+}
+
+fn tls(facts: &TlsFacts) -> TlsRecord<'_> {
+    TlsRecord {
+        version: facts.version,
+        cipher: facts.cipher,
+        sni: &facts.sni,
+        client_subject: facts.get(TlsFact::CertSubject).unwrap_or_default(),
     }
 }

@@ -206,7 +206,7 @@ impl Side<'_> {
         // A side that is gone needs no end.
         let _ = match self {
             Side::Connection(stream) => {
-                stream.shutdown(Shutdown::Write);
+                stream.finish().await;
                 Ok(())
             }
             Side::Client(stream) => stream.send_data(Bytes::new(), true).await,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::{
     AdminPlan, DriverChoice, Http2Plan, Ids, ListenerPlan, RuntimePlan, Snapshot, filters, rivals,
-    routes,
+    routes, tls,
 };
 use crate::config::decode::Decoder;
 use crate::config::diagnostic::Span;
@@ -23,6 +23,7 @@ use crate::observe::access_log::{AccessLogPlan, Format, Target as LogTarget};
 use crate::observe::series::EndpointName;
 use crate::proxy_protocol::Mode;
 use crate::route::{RoutePlan, RouteTable};
+use crate::tls::{ClientTls, ServerTls};
 use crate::upstream::{EndpointAddress, EndpointPlan, Protocol, UpstreamId, UpstreamPlan};
 
 /// Compiles a TOML text: the snapshot and warnings.
@@ -76,6 +77,8 @@ pub fn compile_tree(
     config.upstreams.iter().for_each(|upstream| check_endpoints(upstream, &mut found));
     let whole: Vec<_> = rules.iter().filter_map(|(r, rule)| Some((*r, rule.as_ref()?))).collect();
     rivals::check(&config, &whole, &mut found);
+    let mut tls = tls::Compiled::new(&config, ids);
+    found.append(take(&mut tls.files.errors));
     if !found.is_empty() {
         ids.refuse();
         return Err(found);
@@ -84,7 +87,8 @@ pub fn compile_tree(
     found.append(unused_upstreams(&config));
     rivals::warnings(&whole, &mut found);
     filters.warn(&mut found);
-    Ok((snapshot(&config, rules, chains, ids, version), found))
+    found.append(take(&mut tls.files.warnings));
+    Ok((snapshot(&config, (rules, chains), tls, ids, version), found))
 }
 
 /// Two sockets cannot listen on one address, nor on all addresses of a port and on one of them.
@@ -242,18 +246,23 @@ fn unused_upstreams(config: &Config<'_>) -> Diagnostics {
     warnings
 }
 
+/// The routes as written, and what they were read as.
+type Rules<'c, 't> = Vec<(&'c Route<'t>, Option<routes::Rule>)>;
+
 /// Everything has been checked: this cannot fail.
 fn snapshot(
     config: &Config<'_>,
-    rules: Vec<(&Route<'_>, Option<routes::Rule>)>,
-    chains: Vec<Arc<FilterChain>>,
+    (rules, chains): (Rules<'_, '_>, Vec<Arc<FilterChain>>),
+    tls: tls::Compiled,
     ids: &mut Ids,
     version: u64,
 ) -> Snapshot {
-    let listeners: Vec<_> =
-        config.listeners.iter().map(|written| Arc::new(listener(written, ids))).collect();
-    let upstreams: Vec<_> =
-        config.upstreams.iter().map(|written| Arc::new(upstream(written, ids))).collect();
+    let listeners: Vec<_> = (config.listeners.iter().zip(tls.listeners))
+        .map(|(written, tls)| Arc::new(listener(written, tls, ids)))
+        .collect();
+    let upstreams: Vec<_> = (config.upstreams.iter().zip(tls.upstreams))
+        .map(|(written, tls)| Arc::new(upstream(written, tls, ids)))
+        .collect();
     let by_name: HashMap<&str, UpstreamId> =
         upstreams.iter().map(|upstream| (&*upstream.name, upstream.id)).collect();
     let rules = rules.into_iter().filter_map(|(written, rule)| Some((written, rule?)));
@@ -265,7 +274,7 @@ fn snapshot(
     let routes = RouteTable::new(plans.iter().cloned());
     let fine_timeouts = listeners
         .iter()
-        .flat_map(|l| [l.head_timeout_ms, l.body_timeout_ms, l.idle_timeout_ms, l.write_timeout_ms])
+        .flat_map(|l| listener_timeouts(l))
         .chain(upstreams.iter().flat_map(|u| upstream_timeouts(u)))
         .chain(config.routes.iter().flat_map(|r| [r.response_ms, r.total_ms]).flatten())
         .any(|timeout_ms| timeout_ms < 1_000);
@@ -285,6 +294,7 @@ fn snapshot(
         chains,
         filters,
         names,
+        watched: tls.files.watched,
         fine_timeouts,
     }
 }
@@ -322,6 +332,16 @@ fn each_once(chains: &[Arc<FilterChain>]) -> Vec<Entry> {
     let mut seen = HashSet::new();
     let entries = chains.iter().flat_map(|chain| chain.entries());
     entries.filter(|entry| seen.insert(entry.id)).cloned().collect()
+}
+
+fn listener_timeouts(plan: &ListenerPlan) -> [u64; 5] {
+    [
+        plan.head_timeout_ms,
+        plan.body_timeout_ms,
+        plan.idle_timeout_ms,
+        plan.write_timeout_ms,
+        plan.handshake_timeout_ms,
+    ]
 }
 
 fn upstream_timeouts(plan: &UpstreamPlan) -> [u64; 6] {
@@ -371,7 +391,11 @@ fn head_limits(written: &written::Listener) -> HeadLimits {
     }
 }
 
-fn listener(written: &written::Listener, ids: &mut Ids) -> ListenerPlan {
+fn listener(
+    written: &written::Listener,
+    tls: Option<Arc<ServerTls>>,
+    ids: &mut Ids,
+) -> ListenerPlan {
     let timeouts = &written.timeouts;
     ListenerPlan {
         id: ids.listener(&written.name.value, written.address.value),
@@ -388,6 +412,8 @@ fn listener(written: &written::Listener, ids: &mut Ids) -> ListenerPlan {
         body_timeout_ms: timeouts.body_ms.unwrap_or(BODY_TIMEOUT_MS),
         idle_timeout_ms: timeouts.idle_ms.unwrap_or(IDLE_TIMEOUT_MS),
         write_timeout_ms: timeouts.write_ms.unwrap_or(WRITE_TIMEOUT_MS),
+        handshake_timeout_ms: timeouts.handshake_ms.unwrap_or(HANDSHAKE_TIMEOUT_MS),
+        tls,
         via: written.via,
         forwarded: written.forwarded,
         h2c: written.h2c,
@@ -407,15 +433,20 @@ fn http2(written: &written::Http2) -> Http2Plan {
     }
 }
 
-fn upstream(written: &written::Upstream, ids: &mut Ids) -> UpstreamPlan {
+fn upstream(
+    written: &written::Upstream,
+    tls: Option<Arc<ClientTls>>,
+    ids: &mut Ids,
+) -> UpstreamPlan {
     let id = ids.upstream(&written.name.value);
     let timeouts = &written.timeouts;
     UpstreamPlan {
         id,
         name: written.name.value.clone(),
         endpoints: (written.endpoints.value.iter())
-            .map(|e| endpoint(e, id, written.protocol, ids))
+            .map(|e| endpoint(e, id, (written.protocol, tls.as_ref()), ids))
             .collect(),
+        tls,
         connect_timeout_ms: timeouts.connect_ms.unwrap_or(CONNECT_TIMEOUT_MS),
         response_timeout_ms: timeouts.response_ms.unwrap_or(RESPONSE_TIMEOUT_MS),
         body_timeout_ms: timeouts.body_ms.unwrap_or(UPSTREAM_BODY_TIMEOUT_MS),
@@ -430,7 +461,7 @@ fn upstream(written: &written::Upstream, ids: &mut Ids) -> UpstreamPlan {
 fn endpoint(
     written: &written::Endpoint,
     upstream: UpstreamId,
-    protocol: written::Protocol,
+    (protocol, tls): (written::Protocol, Option<&Arc<ClientTls>>),
     ids: &mut Ids,
 ) -> EndpointPlan {
     let protocol = match protocol {
@@ -445,7 +476,8 @@ fn endpoint(
     };
     let weight = written.weight.and_then(|weight| u32::try_from(weight).ok());
     EndpointPlan {
-        id: ids.endpoint(upstream, &address, protocol),
+        id: ids.endpoint(upstream, &address, (protocol, tls.map(|tls| tls.identity()))),
+        tls: tls.and_then(|tls| tls.to(&tls::host_of(&written.address.value))),
         address,
         protocol,
         authority: written.written.clone(),

@@ -291,6 +291,7 @@ mod tests {
         let endpoint = |(index, weight): (usize, &u32)| EndpointPlan {
             id: EndpointId(index as u32),
             address: EndpointAddress::Unix("/nowhere".into()),
+            tls: None,
             protocol: Protocol::Http1,
             authority: "unix:/nowhere".into(),
             weight: *weight,
@@ -300,6 +301,7 @@ mod tests {
             id: UpstreamId(0),
             name: "app".into(),
             endpoints: weights.iter().enumerate().map(endpoint).collect(),
+            tls: None,
             connect_timeout_ms: 1,
             response_timeout_ms: 1,
             body_timeout_ms: 1,

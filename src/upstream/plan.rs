@@ -3,6 +3,9 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::tls::{ClientSettings, ClientTls};
 
 /// Identity of an upstream over reloads: its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -21,6 +24,8 @@ pub struct UpstreamPlan {
     pub name: Box<str>,
     /// At least one.
     pub endpoints: Vec<EndpointPlan>,
+    /// `tls`, where it is spoken.
+    pub tls: Option<Arc<ClientTls>>,
     /// `timeouts.connect`
     pub connect_timeout_ms: u64,
     /// `timeouts.response`; a route may override it.
@@ -46,6 +51,8 @@ pub struct EndpointPlan {
     pub id: EndpointId,
     /// Where it is.
     pub address: EndpointAddress,
+    /// How TLS is spoken to it, if it is.
+    pub tls: Option<ClientSettings>,
     /// What is spoken to it.
     pub protocol: Protocol,
     /// As written, for metrics and messages; see [`EndpointPlan::host`].

@@ -22,6 +22,7 @@ pub mod origin;
 pub mod process;
 pub mod proxy;
 pub mod response;
+pub mod tls;
 
 use std::time::{Duration, Instant};
 

@@ -221,6 +221,20 @@ pub(super) const WHEN: Section = Section {
             "The client's address, behind `trusted_proxies`, is in one of these.",
         ),
         key(
+            "tls",
+            "word",
+            SUBJECT,
+            "`version`, `cipher`, `sni`, `alpn`, `resumed`",
+            "This fact of the client's TLS passes ([tls.md](tls.md)).",
+        ),
+        key(
+            "client_cert",
+            "word",
+            SUBJECT,
+            "`verified`, `subject`, `sans`, `serial`, `fingerprint`, `not_after`",
+            "This fact of the client's certificate passes ([tls.md](tls.md)).",
+        ),
+        key(
             "hash",
             "value",
             SUBJECT,
@@ -287,5 +301,5 @@ pub(super) const FILTER: Section = Section {
     ],
 };
 
-const SUBJECT: &str = "one of the first six";
+const SUBJECT: &str = "one of the first eight";
 const COMPARISON: &str = "one, with `header`, `cookie`, `query`";

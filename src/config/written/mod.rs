@@ -1,8 +1,10 @@
 //! The configuration as it is written, section by section (docs/configuration.md).
 
 pub mod route;
+pub mod tls;
 
 pub use route::{Action, Matcher, PathPolicy, Route, Treatment};
+pub use tls::{Alpn, ClientAuth, KeyPair, ListenerTls, TlsVersion, UpstreamTls};
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -117,6 +119,8 @@ pub struct Listener {
     pub via: bool,
     /// `forwarded`
     pub forwarded: bool,
+    /// `tls`
+    pub tls: Option<ListenerTls>,
     /// `h2c`
     pub h2c: bool,
     /// `http2`
@@ -156,6 +160,8 @@ pub struct ListenerTimeouts {
     pub idle_ms: Option<u64>,
     /// `write`
     pub write_ms: Option<u64>,
+    /// `handshake`
+    pub handshake_ms: Option<u64>,
 }
 
 /// `[upstream.NAME]`
@@ -173,6 +179,8 @@ pub struct Upstream {
     pub in_flight_max: Option<usize>,
     /// `idle_connections_max`
     pub idle_connections_max: Option<usize>,
+    /// `tls`
+    pub tls: Option<UpstreamTls>,
 }
 
 /// `upstream.NAME.protocol`
@@ -362,6 +370,7 @@ impl Listener {
         let uri_bytes_max = f.optional("uri_bytes_max", spanned(uri));
         let via = f.optional("via", boolean);
         let forwarded = f.optional("forwarded", boolean);
+        let tls = f.optional("tls", ListenerTls::decode);
         let h2c = f.optional("h2c", boolean);
         let http2 = f.optional("http2", Http2::decode);
         f.finish();
@@ -376,6 +385,7 @@ impl Listener {
             uri_bytes_max,
             via: via.unwrap_or(false),
             forwarded: forwarded.unwrap_or(false),
+            tls,
             h2c: h2c.unwrap_or(false),
             http2: http2.unwrap_or_default(),
         })
@@ -404,6 +414,7 @@ impl Decode for ListenerTimeouts {
             body_ms: f.optional("body", timeout),
             idle_ms: f.optional("idle", timeout),
             write_ms: f.optional("write", timeout),
+            handshake_ms: f.optional("handshake", timeout),
         };
         f.finish();
         Some(timeouts)
@@ -421,6 +432,7 @@ impl Upstream {
         let timeouts = f.optional("timeouts", UpstreamTimeouts::decode);
         let in_flight_max = f.optional("in_flight_max", integer(1..=CONNECTIONS_MAX));
         let idle = f.optional("idle_connections_max", integer(0..=POOL_IDLE_MAX));
+        let tls = f.optional("tls", UpstreamTls::decode);
         f.finish();
         Some(Upstream {
             name,
@@ -429,6 +441,7 @@ impl Upstream {
             timeouts: timeouts.unwrap_or_default(),
             in_flight_max,
             idle_connections_max: idle,
+            tls,
         })
     }
 }

@@ -42,6 +42,8 @@ pub enum Format {
     /// | `worker` | index of the worker that served it |
     /// | `referer`, `user_agent` | as received |
     /// | `proxy_authority`, `proxy_unique_id`, `proxy_alpn`, `proxy_ssl_version`, `proxy_ssl_cn` | what a PROXY header told of the client; only where it did |
+    /// | `tls_version`, `tls_cipher`, `tls_sni` | of the client's TLS; empty where it speaks none |
+    /// | `client_cert_subject` | subject of the client's certificate, which was verified |
     Json,
 }
 
@@ -138,6 +140,10 @@ fn json(record: &AccessRecord<'_>, dates: &mut DateText, out: &mut Vec<u8>) {
     text(out, b",\"referer\":\"", record.referer);
     text(out, b"\",\"user_agent\":\"", record.user_agent);
     announced(out, &record.announced);
+    name(out, b"\",\"tls_version\":\"", record.tls.version.as_bytes());
+    name(out, b"\",\"tls_cipher\":\"", record.tls.cipher.as_bytes());
+    name(out, b"\",\"tls_sni\":\"", record.tls.sni.as_bytes());
+    name(out, b"\",\"client_cert_subject\":\"", record.tls.client_subject.as_bytes());
     out.extend_from_slice(b"\"}\n");
 }
 
@@ -191,7 +197,7 @@ pub const RECORD_BYTES_MAX: usize = 6
         + WORDS * ACCESS_LOG_WORD_BYTES_MAX)
     + FIXED_BYTES_MAX;
 /// Texts of a JSON record that are cut as names.
-const NAMES: usize = 12;
+const NAMES: usize = 16;
 /// Texts of a JSON record that are cut as words.
 const WORDS: usize = 2;
 /// Bytes of the keys, dates, numbers and the address of a JSON record.
@@ -202,6 +208,7 @@ const _: () = assert!(RECORD_BYTES_MAX <= ACCESS_LOG_CHUNK_BYTES, "a chunk holds
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::observe::access_log::TlsRecord;
     use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
     fn record() -> AccessRecord<'static> {
@@ -228,6 +235,7 @@ mod tests {
             connect_us: None,
             upstream_head_us: Some(1_100),
             error: None,
+            tls: TlsRecord::default(),
             config_version: 3,
             worker: 1,
             announced: AnnouncedTexts::default(),
@@ -296,7 +304,8 @@ mod tests {
              \"route\":\"orders\",\"upstream\":\"orders\",\"endpoint\":\"127.0.0.1:9001\",\
              \"retries\":1,\"t_total_us\":1250,\"t_gw_us\":50,\"t_up_connect_us\":null,\
              \"t_up_head_us\":1100,\"error\":null,\"config_version\":3,\"worker\":1,\
-             \"referer\":\"https://shop.example.com/\",\"user_agent\":\"curl/8.5.0\"}"
+             \"referer\":\"https://shop.example.com/\",\"user_agent\":\"curl/8.5.0\",\"tls_version\":\"\",\"tls_cipher\":\"\",\
+             \"tls_sni\":\"\",\"client_cert_subject\":\"\"}"
         );
     }
 
@@ -358,6 +367,7 @@ mod tests {
             gateway_us: u64::MAX,
             connect_us: Some(u64::MAX),
             upstream_head_us: Some(u64::MAX),
+            tls: TlsRecord { version: &names, cipher: &names, sni: &names, client_subject: &names },
             config_version: u64::MAX,
             worker: usize::MAX,
             announced: AnnouncedTexts {

@@ -14,6 +14,7 @@ impl ProcessView {
         let mut text = Exposition::with_capacity(16 * 1024 + 1536 * self.series.routes.len());
         self.write_process(&mut text);
         self.write_config(&mut text);
+        self.write_certificates(&mut text);
         self.write_workers(&mut text);
         series::write(&self.series, &mut text);
         text.into_text()
@@ -54,6 +55,15 @@ impl ProcessView {
         text.family("ringway_config_reloads_total", "counter", "Changes by result.");
         for (result, count) in ReloadResult::ALL.iter().zip(self.reloads) {
             text.sample("ringway_config_reloads_total", &[("result", result.name())], count);
+        }
+    }
+
+    fn write_certificates(&self, text: &mut Exposition) {
+        let name = "ringway_tls_cert_not_after";
+        text.family(name, "gauge", "Until when a certificate is valid, in seconds since 1970.");
+        for it in &self.certificates {
+            let labels = [("listener", &*it.listener), ("cert", &*it.path)];
+            text.sample(name, &labels, it.not_after_s);
         }
     }
 
@@ -191,6 +201,9 @@ table! {
     pool_stale "pool_stale_total" Counter "Pooled connections that turned out to be closed.";
     pool_idle "pool_idle_connections" Gauge "Idle upstream connections in the pools.";
     upstream_connections "upstream_connections" Gauge "Upstream connections open, pools included.";
+    upstream_handshakes "upstream_tls_handshakes_total" Counter "TLS handshakes with upstreams that succeeded.";
+    upstream_handshakes_resumed "upstream_tls_resumed_total" Counter "How many of those resumed a session.";
+    upstream_handshakes_failed "upstream_tls_failures_total" Counter "TLS handshakes with upstreams that failed.";
     upstream_http2_connections "upstream_http2_connections" Gauge "Upstream connections that speak HTTP/2.";
     upstream_http2_streams "upstream_http2_streams" Gauge "Requests on upstream connections that speak HTTP/2.";
     upstream_http2_goaways "upstream_http2_goaways_total" Counter "GOAWAYs of upstreams.";

@@ -5,7 +5,7 @@
 
 use super::exposition::{Exposition, HistogramNames};
 use crate::observe::series::ProxyProtocolResult;
-use crate::observe::series::blocks::CLASSES;
+use crate::observe::series::blocks::{CLASSES, HANDSHAKES};
 use crate::observe::series::view::{
     DECISIONS, EndpointView, Entry, FilterView, ListenerView, RouteView, SeriesView, UpstreamView,
     VERDICTS,
@@ -118,6 +118,11 @@ fn write_listeners(listeners: &[Entry<ListenerView>], text: &mut Exposition) {
     let results = Family { first_zero: false, ..results };
     let names = ("result", &ProxyProtocolResult::NAMES);
     labelled.write_by(results, names, |listener| &listener.proxy_protocol, text);
+    let handshakes = "ringway_tls_handshakes_total";
+    let handshakes = Family::counter(handshakes, "TLS handshakes of clients by how they ended.");
+    // Most listeners may speak none.
+    let handshakes = Family { first_zero: false, ..handshakes };
+    labelled.write_by(handshakes, ("result", &HANDSHAKES), |listener| &listener.handshakes, text);
 }
 
 /// A family to be written.

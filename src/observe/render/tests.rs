@@ -91,6 +91,7 @@ fn busy() -> ProcessView {
         response_body_bytes: 4,
     });
     worker.finish(&Finished { status: 404, total_us: 1, ..Finished::default() });
+    worker.handshake(0, "full");
     worker.endpoint(0, |endpoint| {
         endpoint.connect_failures.increment();
         endpoint.retries.add(2);
@@ -108,6 +109,7 @@ fn busy() -> ProcessView {
     names.filters.set(1, "per-key".into());
     names.listeners.set(0, "public".into());
     ProcessView {
+        certificates: vec![CertificateView { not_after_s: 1, ..CertificateView::default() }],
         series: registry.collect(&names),
         access_log_records: 8,
         access_log_dropped: 9,

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::blocks::{
-    Answers, CLASSES, EndpointSeries, FilterSeries, ListenerSeries, RouteSeries, UpstreamSeries,
+    Answers, CLASSES, EndpointSeries, FilterSeries, HANDSHAKES, ListenerSeries, RouteSeries,
+    UpstreamSeries,
 };
 use super::histogram::HistogramView;
 use super::proxy_protocol::ProxyProtocolResult;
@@ -96,6 +97,8 @@ pub struct ListenerView {
     pub open: u64,
     /// See [`ListenerSeries::proxy_protocol`].
     pub proxy_protocol: [u64; ProxyProtocolResult::ALL.len()],
+    /// By [`HANDSHAKES`].
+    pub handshakes: [u64; HANDSHAKES.len()],
 }
 
 /// Values of the label `verdict`.
@@ -173,6 +176,9 @@ impl Sum<ListenerSeries> for ListenerView {
         self.open += block.open.get();
         for (sum, result) in self.proxy_protocol.iter_mut().zip(&block.proxy_protocol) {
             *sum += result.get();
+        }
+        for (sum, count) in self.handshakes.iter_mut().zip(&block.handshakes) {
+            *sum += count.get();
         }
     }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use crossbeam_channel::Sender;
 
 use super::blocks::{
-    Birth, Block, EndpointSeries, FilterSeries, ListenerSeries, ROOMS, Room, RouteSeries,
-    UpstreamSeries,
+    Birth, Block, EndpointSeries, FilterSeries, HANDSHAKES, ListenerSeries, ROOMS, Room,
+    RouteSeries, UpstreamSeries,
 };
 use super::names::Names;
 use super::proxy_protocol::ProxyProtocolResult;
@@ -140,6 +140,13 @@ impl WorkerSeries {
             block.accepted.increment();
             block.open.increment();
         });
+    }
+
+    /// Counts a TLS handshake of a client: one of [`HANDSHAKES`], or it is `other`.
+    pub fn handshake(&self, listener: u32, result: &str) {
+        let at = HANDSHAKES.iter().position(|known| *known == result);
+        let at = at.unwrap_or(HANDSHAKES.len() - 1);
+        self.listeners.with(&self.births, listener, |block| block.handshakes[at].increment());
     }
 
     /// Counts the end of a connection, once for each that was opened.
