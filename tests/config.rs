@@ -65,6 +65,7 @@ const SCENARIOS: &[(&str, &[&str])] = &[
     ("environment", &["${WORKERS:-1}", "${PORT:-8080}"]),
     ("experiment", &["hash = \"cookie:uid\"", "slots"]),
     ("headers", &["kind = \"headers\""]),
+    ("http2", &["h2c = true", "streams_max", "window = "]),
     ("ip-list", &["kind = \"ip_list\""]),
     ("mutual-tls", &["client_ca", "client_auth", "client_cert"]),
     ("tls", &["certs = [", "tls = \"version\""]),

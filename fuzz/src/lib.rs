@@ -13,6 +13,7 @@ pub mod connection;
 pub mod framing;
 pub mod head;
 pub mod header_variables;
+pub mod http2;
 pub mod routes;
 pub mod target;
 pub mod tls_records;
@@ -34,6 +35,8 @@ pub use framing::framing;
 pub use head::{request_head, response_head};
 #[allow(unused_imports, reason = "tests that include this file use a part of it")]
 pub use header_variables::header_variables;
+#[allow(unused_imports, reason = "tests that include this file use a part of it")]
+pub use http2::{http2_frames, http2_request};
 pub use routes::routes;
 pub use target::target;
 #[allow(unused_imports, reason = "tests that include this file use a part of it")]

@@ -41,7 +41,7 @@ pub enum Wait {
     Handshake,
     /// Not a wait: the client has gone away.
     ClientGone,
-    /// Streams of a connection go on: it never falls due, but a drain ends it.
+    /// The next stream of a connection, with a read pending: a drain ends it at once.
     Streams,
 }
 

@@ -8,7 +8,7 @@ use super::{Downstream, Exchange};
 use crate::context::{ClientFacts, RequestContext, RequestId};
 use crate::error::ErrorKind;
 use crate::http::forwarding::origin_of;
-use crate::http::{BodyFraming, Forwarding, Known, RequestHead, Version};
+use crate::http::{BodyFraming, Forwarding, Known, RequestHead, Version, grpc};
 use crate::http1::body::Body;
 use crate::http1::encode::{names_connection_option, upgrade_protocols};
 use crate::http1::framing::{keep_alive_request, request_framing};
@@ -30,6 +30,9 @@ pub(super) fn admit(exchange: &mut Exchange, place: &Place<'_>) -> Result<(), Er
     let snapshot = place.core.snapshot();
     let route = snapshot.routes.find(context).ok_or(ErrorKind::RouteMissing)?;
     exchange.matched.terms = Terms::of(route);
+    if let Some(left_ms) = grpc_timeout_ms(context) {
+        exchange.matched.terms.bound(left_ms);
+    }
     // Before anything of the route is refused: its counts and log lines name it.
     exchange.matched.held.pin(snapshot.clone(), route.index);
     route.path_policy.admit(&path)?;
@@ -96,6 +99,15 @@ fn read_facts(context: &mut RequestContext, place: &Place<'_>) -> Result<(), Err
         && names_connection_option(request, b"upgrade");
     facts.upgrade = if asks { upgrade_protocols(request) } else { None };
     Ok(())
+}
+
+/// What a gRPC call gives itself; such calls come over HTTP/2 only.
+fn grpc_timeout_ms(context: &RequestContext) -> Option<u64> {
+    let request = &context.request;
+    if request.version != Version::Http2 || context.facts.idempotent {
+        return None;
+    }
+    request.values_named("grpc-timeout").next().and_then(grpc::timeout_ms)
 }
 
 /// How the body is framed; that of a stream without a length ends with the stream.

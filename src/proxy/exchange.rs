@@ -102,6 +102,12 @@ pub struct Terms {
 }
 
 impl Terms {
+    /// Bounds the whole request by what its client gives it, where the route does not more.
+    pub fn bound(&mut self, total_ms: u64) {
+        let given = self.total_timeout_ms.unwrap_or(u64::MAX);
+        self.total_timeout_ms = Some(given.min(total_ms));
+    }
+
     /// Those of a route.
     pub fn of(route: &RoutePlan) -> Terms {
         Terms {

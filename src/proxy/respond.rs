@@ -8,7 +8,7 @@ use crate::base::buffer::Buf;
 use crate::context::RequestContext;
 use crate::error::ErrorKind;
 use crate::filter::Reply;
-use crate::http::{BodyFraming, Span, Version};
+use crate::http::{BodyFraming, Span, Version, grpc};
 use crate::http1::conn::write_all;
 use crate::http1::encode::{Persistence, ResponseEdit, encode_response};
 use crate::http2::{ServerStream, response_out};
@@ -16,7 +16,7 @@ use crate::io::Wait;
 
 /// Answers where an answer can still be begun; otherwise the connection is cut.
 pub(super) async fn answer(exchange: &mut Exchange, place: &Place<'_>, ended: Ended) -> Next {
-    let reply = match ended {
+    let mut reply = match ended {
         Ended::Error(kind) => Reply::error(kind),
         Ended::Reply(reply) => *reply,
     };
@@ -26,7 +26,11 @@ pub(super) async fn answer(exchange: &mut Exchange, place: &Place<'_>, ended: En
         return Next::Reset;
     }
     let close = ends_connection(exchange, place, reply.error);
+    // The log and the metrics have the status of the error, whatever gRPC makes of it.
     exchange.answer.status = reply.status;
+    if let Some(kind) = reply.error.filter(|_| is_grpc(&exchange.context)) {
+        tell_grpc(&mut reply, kind);
+    }
     let content = compose(exchange, place, reply);
     exchange.answer.bytes = content.len() as u64;
     let left = match place.down.http2() {
@@ -46,6 +50,23 @@ pub(super) async fn answer(exchange: &mut Exchange, place: &Place<'_>, ended: En
             Next::Reset
         }
     }
+}
+
+/// Whether it is a gRPC call.
+fn is_grpc(context: &RequestContext) -> bool {
+    let request = &context.request;
+    request.version == Version::Http2
+        && request.values_named("content-type").next().is_some_and(grpc::is_grpc)
+}
+
+/// Turns an error into what a gRPC client understands: a success that consists of trailers only.
+fn tell_grpc(reply: &mut Reply, kind: ErrorKind) {
+    reply.status = 200;
+    let message = grpc::message(&format!("{} ({})", kind.text(), kind.code()));
+    reply.fields.push(("content-type", b"application/grpc".to_vec()));
+    reply.fields.push(("grpc-status", grpc::grpc_status_of(kind).to_string().into_bytes()));
+    reply.fields.push(("grpc-message", message.into_bytes()));
+    reply.body.clear();
 }
 
 /// How much of the answer, its head included, the client did not take.
@@ -172,7 +193,8 @@ struct Content {
 
 /// The content of an answer; of an error it is a sentence with its code, as the client likes it.
 fn content(exchange: &Exchange, reply: &mut Reply) -> Content {
-    let Some(kind) = reply.error.filter(|_| reply.body.is_empty()) else {
+    let own = |_: &ErrorKind| reply.body.is_empty() && !is_grpc(&exchange.context);
+    let Some(kind) = reply.error.filter(own) else {
         return Content { kind: None, bytes: std::mem::take(&mut reply.body) };
     };
     let request = &exchange.context.request;

@@ -21,7 +21,7 @@ use crate::io::runtime::catch_panic;
 use crate::io::signal::Signal;
 use crate::io::wait::Timer;
 use crate::io::{Handle, Poller, Wait, spawn};
-use crate::limits::{LINGER_BYTES_MAX, LINGER_MS};
+use crate::limits::{LINGER_BYTES_MAX, LINGER_MS, TIMEOUT_MS_MAX};
 use crate::proxy::exchange::Pooled;
 use crate::proxy::{Downstream, Exchange, Next, refuse, serve};
 use crate::state::Core;
@@ -146,14 +146,19 @@ async fn connection(core: &Rc<Core>, mut down: Box<Downstream>, start: impl Fn(S
         writes,
         stuck_at: None,
         phase: Phase::Begins,
+        abrupt: false,
         frames: 0,
     };
     serving.until_told(&signal, &start).await;
     serving.until_closed(&signal, &start).await;
+    let stuck = serving.writes.expired().is_some();
     drop(serving);
-    if signal.writing_ended() {
+    if stuck {
         // Nothing more can be said to a client that takes nothing.
-        return down.stream().reset();
+        down.stream().reset();
+    }
+    if signal.writing_ended() {
+        return;
     }
     down.timer.arm(Wait::Linger, LINGER_MS);
     let _ = signal.writing(Box::pin(poller.discard(LINGER_BYTES_MAX))).await;
@@ -188,6 +193,8 @@ struct Serving<'a> {
     /// The SEND that was in flight when it was last armed.
     stuck_at: Option<u64>,
     phase: Phase,
+    /// Whether it ends with all its streams.
+    abrupt: bool,
     /// Frames that had come when the timer was last armed.
     frames: u64,
 }
@@ -208,9 +215,7 @@ impl Serving<'_> {
             Some(Wait::Head) => self.calm_down(Reason::SETTINGS_TIMEOUT),
             _ => self.go_away(),
         }
-        if self.phase != Phase::Leaves {
-            self.turn_to(Phase::LastStreams);
-        }
+        self.turn_to(Phase::LastStreams);
     }
 
     /// Serves the streams that were still under way.
@@ -242,9 +247,7 @@ impl Serving<'_> {
         let engine = &mut self.engine;
         let mut came = self.poller.turn(context, |context| engine.poll_accept(context));
         let flood = self.meter.borrow().flood();
-        if self.phase != Phase::Leaves
-            && let Some(flood) = flood
-        {
+        if let Some(flood) = flood.filter(|_| !self.abrupt) {
             self.core.counters.http2_floods[flood as usize].increment();
             self.calm_down(Reason::ENHANCE_YOUR_CALM);
             let engine = &mut self.engine;
@@ -258,7 +261,7 @@ impl Serving<'_> {
     fn calm_down(&mut self, reason: Reason) {
         self.count_go_away(reason);
         self.engine.abrupt_shutdown(reason);
-        self.turn_to(Phase::Leaves);
+        self.abrupt = true;
     }
 
     /// Takes no more streams, and lets those under way end (RFC 9113 section 6.8).
@@ -288,11 +291,14 @@ impl Serving<'_> {
         let streams = self.engine.has_streams();
         let meter = self.meter.borrow();
         let next = match self.phase {
+            _ if self.abrupt && self.phase != Phase::Ended => Phase::Leaves,
             Phase::Begins if !meter.acknowledged() => Phase::Begins,
             Phase::Begins | Phase::Idle | Phase::Streams if streams => Phase::Streams,
             Phase::Begins | Phase::Idle | Phase::Streams => Phase::Idle,
-            Phase::LastStreams | Phase::Leaves if !streams => Phase::Leaves,
-            phase => phase,
+            // A stream may cross our GOAWAY, and is served.
+            Phase::LastStreams | Phase::Leaves if streams => Phase::LastStreams,
+            Phase::LastStreams | Phase::Leaves => Phase::Leaves,
+            Phase::Ended => Phase::Ended,
         };
         let moved = self.frames != meter.frames() && next == Phase::Streams;
         self.frames = meter.frames();
@@ -307,8 +313,8 @@ impl Serving<'_> {
         let timer = &self.down.timer;
         match phase {
             Phase::Begins | Phase::Ended => {}
-            Phase::Idle => timer.arm(Wait::Idle, self.down.listener().idle_timeout_ms),
-            Phase::Streams => timer.arm(Wait::Streams, crate::limits::TIMEOUT_MS_MAX),
+            Phase::Idle => timer.arm(Wait::Streams, self.down.listener().idle_timeout_ms),
+            Phase::Streams => timer.arm(Wait::Streams, TIMEOUT_MS_MAX),
             Phase::LastStreams => timer.disarm(),
             Phase::Leaves => timer.arm(Wait::Linger, LINGER_MS),
         }

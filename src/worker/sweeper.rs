@@ -57,7 +57,7 @@ fn expire(core: &Core, now_ms: u64) {
         if !matches!(wait, Wait::Idle | Wait::Parked | Wait::Streams) {
             return;
         }
-        // Streams end by themselves: their connection is told at once to take no more.
+        // A goodbye of HTTP/2 loses no request that crosses it, so that it can be said at once.
         let told = wait == Wait::Streams || armed.since_ms >= DRAIN_IDLE_MS;
         if (draining || armed.target.leaving.get()) && told {
             armed.expire(wait as u8);

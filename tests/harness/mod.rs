@@ -15,6 +15,7 @@
 pub mod case;
 pub mod client;
 pub mod grammar;
+pub mod http2;
 pub mod judge;
 pub mod load;
 pub mod origin;
