@@ -53,7 +53,7 @@ fn asked(kind: &Kind) -> BTreeSet<String> {
         _ => panic!("a table"),
     };
     let table = inner(&inner(&tree));
-    let section = kind.keys.first().expect("keys").section;
+    let section = kind.keys.first().map_or(kind.name, |key| key.section);
     let mut f = Fields::of(section, &table, &mut decoder).expect("a table");
     let (mut kept, mut warnings) = (Kept::default(), Diagnostics::default());
     let id = FilterId(0);

@@ -16,6 +16,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use crate::base::random::Random;
+use crate::http::grpc_web::GrpcWeb;
 use crate::http::{BodyFraming, Known, RequestHead, Span};
 use crate::proxy_protocol::{Announced, Fact};
 use crate::tls::{TlsFact, TlsFacts};
@@ -58,6 +59,8 @@ pub struct RequestFacts {
     pub idempotent: bool,
     /// The protocols it offers to switch to, of those that are passed on.
     pub upgrade: Option<Vec<u8>>,
+    /// The call by gRPC-Web that it begins, where a filter turns those into gRPC.
+    pub grpc_web: Option<Box<GrpcWeb>>,
     /// Fields as they came, where filters may have changed them since.
     pub came: Option<CameFields>,
 }
@@ -70,6 +73,7 @@ impl Default for RequestFacts {
             is_head: false,
             idempotent: false,
             upgrade: None,
+            grpc_web: None,
             came: None,
         }
     }

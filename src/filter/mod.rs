@@ -40,6 +40,7 @@ filters! {
     cors,
     rate_limit,
     ip_list,
+    grpc_web,
     #[cfg(feature = "failpoint")] test_wait,
 }
 

@@ -141,7 +141,7 @@ async fn relay_interim(answer: &mut Answer, job: &Job<'_>) -> Result<(), ErrorKi
 }
 
 async fn relay_final(answer: &mut Answer, job: &Job<'_>) -> Result<Relayed, ErrorKind> {
-    if job.origin.get().is_some() || job.down.http2().is_some() {
+    if job.is_across() {
         return Box::pin(bridge::answer::relay_final(answer, job)).await;
     }
     let framing = response_framing(&answer.head, job.context.facts.is_head)?;

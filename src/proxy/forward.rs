@@ -284,7 +284,7 @@ pub(super) fn request_edit<'a>(job: &'a Job<'_>) -> RequestEdit<'a> {
         query: context.target.query.map(|query| query.of(bytes)),
         host,
         host_named,
-        framing: context.facts.framing,
+        framing: job.sent_framing(),
         forwarding: &job.down.forwarding,
         request_id: context.request_id.text(&context.request),
         upgrade: context.facts.upgrade.as_deref(),
@@ -309,9 +309,21 @@ impl Job<'_> {
         if self.endpoint().plan.tls.is_some() { "https" } else { "http" }
     }
 
-    /// Whether a side speaks HTTP/2.
-    fn is_across(&self) -> bool {
-        self.down.http2().is_some() || self.lease.http2().is_some()
+    /// Whether a side speaks HTTP/2, or bodies are turned on their way.
+    pub(super) fn is_across(&self) -> bool {
+        self.down.http2().is_some()
+            || self.lease.http2().is_some()
+            || self.context.facts.grpc_web.is_some()
+    }
+
+    /// How the origin finds the end of the body.
+    pub(super) fn sent_framing(&self) -> BodyFraming {
+        let facts = &self.context.facts;
+        let resized = facts.grpc_web.as_ref().is_some_and(|web| web.changes_request_length());
+        match facts.framing {
+            BodyFraming::Length(_) if resized => BodyFraming::Chunked,
+            framing => framing,
+        }
     }
 
     /// The numbers of the upstream.

@@ -29,7 +29,7 @@ pub(super) async fn answer(exchange: &mut Exchange, place: &Place<'_>, ended: En
     // The log and the metrics have the status of the error, whatever gRPC makes of it.
     exchange.answer.status = reply.status;
     if let Some(kind) = reply.error.filter(|_| is_grpc(&exchange.context)) {
-        tell_grpc(&mut reply, kind);
+        tell_grpc(&mut reply, kind, exchange.context.facts.grpc_web.is_some());
     }
     let content = compose(exchange, place, reply);
     exchange.answer.bytes = content.len() as u64;
@@ -55,15 +55,17 @@ pub(super) async fn answer(exchange: &mut Exchange, place: &Place<'_>, ended: En
 /// Whether it is a gRPC call.
 fn is_grpc(context: &RequestContext) -> bool {
     let request = &context.request;
-    request.version == Version::Http2
-        && request.values_named("content-type").next().is_some_and(grpc::is_grpc)
+    context.facts.grpc_web.is_some()
+        || request.version == Version::Http2
+            && request.values_named("content-type").next().is_some_and(grpc::is_grpc)
 }
 
 /// Turns an error into what a gRPC client understands: a success that consists of trailers only.
-fn tell_grpc(reply: &mut Reply, kind: ErrorKind) {
+fn tell_grpc(reply: &mut Reply, kind: ErrorKind, web: bool) {
     reply.status = 200;
     let message = grpc::message(&format!("{} ({})", kind.text(), kind.code()));
-    reply.fields.push(("content-type", b"application/grpc".to_vec()));
+    let text = if web { "application/grpc-web+proto" } else { "application/grpc" };
+    reply.fields.push(("content-type", text.into()));
     reply.fields.push(("grpc-status", grpc::grpc_status_of(kind).to_string().into_bytes()));
     reply.fields.push(("grpc-message", message.into_bytes()));
     reply.body.clear();

@@ -12,6 +12,7 @@ use super::super::forward::Job;
 use super::part::{Decoder, Part};
 use crate::base::buffer::Buf;
 use crate::error::ErrorKind;
+use crate::http::grpc_web::GrpcWeb;
 use crate::http::{BodyFraming, Known, Version};
 use crate::http1::encode::{Persistence, ResponseEdit};
 use crate::http1::framing::response_framing;
@@ -64,15 +65,23 @@ pub(in super::super) async fn relay_final(
     job: &Job<'_>,
 ) -> Result<Relayed, ErrorKind> {
     let framing = framing(answer, job)?;
+    let mut web = Web::of(answer, job, framing.body);
+    let client = match (&web, framing.body) {
+        (Some(_), _) => BodyFraming::Chunked,
+        (None, body) => body,
+    };
     let mut source = Source { decoder: Decoder::new(framing.body), slow: false, clean: true };
     note_size(job, source.decoder.body(), answer.head.rest().len());
-    let close = send_head(answer, job, &framing).await?;
+    let close = send_head(answer, job, client, framing.drop_content_length).await?;
     // What is left is what is in hand of the body.
     answer.head.bytes.consume(answer.head.head_len);
     if framing.body == BodyFraming::None {
         source.clean = answer.head.bytes.is_empty();
+        if let Some(Web { ended: Some(part), .. }) = web {
+            send(part, framing_for_client(client, job) == BodyFraming::Chunked, job).await?;
+        }
     } else {
-        relay_body(answer, job, &mut source, framing.body).await?;
+        relay_body(answer, job, &mut source, client, web.as_mut()).await?;
         answer.body_at = Some(Instant::now());
     }
     Ok(Relayed { reusable: framing.reusable && source.clean, close, tunnel: false })
@@ -104,16 +113,17 @@ fn framing(answer: &Answer, job: &Job<'_>) -> Result<Framing, ErrorKind> {
 async fn send_head(
     answer: &mut Answer,
     job: &Job<'_>,
-    framing: &Framing,
+    framing: BodyFraming,
+    drop_content_length: bool,
 ) -> Result<bool, ErrorKind> {
     let Some(client) = job.down.http2() else {
-        return send_head_http1(answer, job, framing).await;
+        return send_head_http1(answer, job, framing, drop_content_length).await;
     };
     begin_final(answer, job);
     let date = job.core.date();
     let edit = ResponseEdit {
-        framing: framing.body,
-        drop_content_length: framing.drop_content_length,
+        framing,
+        drop_content_length,
         persistence: Persistence::Open,
         request_id: Some(job.context.request_id.text(&job.context.request)),
         date: Some(&date),
@@ -121,7 +131,7 @@ async fn send_head(
     };
     let head = encode_response(&answer.head, &edit);
     answer.status = answer.head.status;
-    let end = framing.body == BodyFraming::None;
+    let end = framing == BodyFraming::None;
     client.send_head(head, end).map_err(|_| ErrorKind::ClientAborted)?;
     Ok(false)
 }
@@ -130,14 +140,15 @@ async fn send_head(
 async fn send_head_http1(
     answer: &mut Answer,
     job: &Job<'_>,
-    framing: &Framing,
+    framing: BodyFraming,
+    drop_content_length: bool,
 ) -> Result<bool, ErrorKind> {
-    let body = framing_for_client(framing.body, job);
+    let body = framing_for_client(framing, job);
     let close = body == BodyFraming::UntilClose
         || !job.context.facts.keep_alive
         || !job.request_done.get()
         || job.down.ends(job.core);
-    encode_final(answer, job, body, framing.drop_content_length, close);
+    encode_final(answer, job, body, drop_content_length, close);
     let mut head = std::mem::take(&mut answer.scratch);
     write_client(&mut head, job).await.map_err(|_| ErrorKind::ClientAborted)?;
     Ok(close)
@@ -157,13 +168,19 @@ async fn relay_body(
     job: &Job<'_>,
     source: &mut Source,
     framing: BodyFraming,
+    mut web: Option<&mut Web>,
 ) -> Result<(), ErrorKind> {
     let chunked = framing_for_client(framing, job) == BodyFraming::Chunked;
     loop {
         let part = source.next(answer, job).await?;
         let (last, length) = (part.is_last(), part.len());
+        let part = match &mut web {
+            Some(web) => web.turn(part),
+            None => part,
+        };
+        let passed = part.len();
         send(part, chunked, job).await?;
-        answer.bytes += length as u64;
+        answer.bytes += passed as u64;
         if let Some(origin) = job.origin.get() {
             origin.release(length);
         }
@@ -186,6 +203,47 @@ async fn send(part: Part, chunked: bool, job: &Job<'_>) -> Result<(), ErrorKind>
         Part::Trailers(trailers) => client.send_trailers(trailers),
     };
     sent.map_err(|_| ErrorKind::ClientAborted)
+}
+
+/// Turns a gRPC answer into one of gRPC-Web.
+struct Web {
+    call: Box<GrpcWeb>,
+    /// The whole body, where the answer is trailers only.
+    ended: Option<Part>,
+}
+
+impl Web {
+    /// Changes the head, where the request was a call by gRPC-Web and its answer is one of gRPC.
+    fn of(answer: &mut Answer, job: &Job<'_>, body: BodyFraming) -> Option<Web> {
+        let mut call = job.context.facts.grpc_web.clone()?;
+        if !call.edit_answer(&mut answer.head) {
+            return None;
+        }
+        let mut out = Buf::for_head();
+        let ended = (body == BodyFraming::None).then(|| {
+            call.trailers_only(&mut answer.head, &mut out);
+            Part::Data(Bytes::copy_from_slice(out.filled()), true)
+        });
+        Some(Web { call, ended })
+    }
+
+    fn turn(&mut self, part: Part) -> Part {
+        let mut out = part.buffer();
+        match part {
+            Part::Data(bytes, last) => {
+                self.call.answer(&bytes, &mut out);
+                Part::Data(Bytes::copy_from_slice(out.filled()), last)
+            }
+            Part::Trailers(trailers) => {
+                let fields: Vec<(&[u8], &[u8])> = trailers
+                    .iter()
+                    .map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes()))
+                    .collect();
+                self.call.finish(&fields, &mut out);
+                Part::Data(Bytes::copy_from_slice(out.filled()), true)
+            }
+        }
+    }
 }
 
 /// Where the parts of a body come from.

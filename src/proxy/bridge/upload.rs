@@ -1,11 +1,14 @@
 //! The body of a request, from a client to an origin of which one at least speaks HTTP/2.
 
+use bytes::Bytes;
+
 use super::super::exchange::Upload;
 use super::super::forward::Job;
 use super::part::{Decoder, Part};
 use crate::base::buffer::Buf;
 use crate::error::ErrorKind;
 use crate::http::BodyFraming;
+use crate::http::grpc_web::GrpcWeb;
 use crate::http1::conn::write_all;
 use crate::http2::{Broken, ServerStream};
 use crate::io::wait::Timer;
@@ -26,6 +29,8 @@ pub(super) struct Pump<'a> {
     job: &'a Job<'a>,
     /// Whether the origin is sent chunks.
     chunked: bool,
+    /// Turns gRPC-Web into gRPC.
+    web: Option<Box<GrpcWeb>>,
 }
 
 impl<'a> Pump<'a> {
@@ -48,7 +53,8 @@ impl<'a> Pump<'a> {
             cancel,
             timer,
             job,
-            chunked: framing == BodyFraming::Chunked,
+            chunked: job.sent_framing() == BodyFraming::Chunked,
+            web: job.context.facts.grpc_web.clone(),
         }
     }
 
@@ -65,6 +71,7 @@ impl<'a> Pump<'a> {
                 return Err(ErrorKind::BodyTooLarge);
             }
             let (last, length) = (part.is_last(), part.len());
+            let part = self.turn(part)?;
             // A failed write is told by the answer, or by its absence.
             if !self.send(part).await {
                 break;
@@ -83,6 +90,16 @@ impl<'a> Pump<'a> {
             self.job.answer_due();
         }
         Ok(())
+    }
+
+    fn turn(&mut self, part: Part) -> Result<Part, ErrorKind> {
+        let (Some(web), Part::Data(bytes, last)) = (&mut self.web, &part) else { return Ok(part) };
+        let mut out = part.buffer();
+        web.request(bytes, &mut out)?;
+        if *last {
+            web.request_end()?;
+        }
+        Ok(Part::Data(Bytes::copy_from_slice(out.filled()), *last))
     }
 
     /// The next part; `None` when the answer is over.
