@@ -33,7 +33,7 @@ def h2load(way, path, *options, requests=REQUESTS, clients=8):
 
 def page(way):
     told = nghttp(way, "/http1/hello", "-nv").decode()
-    check("; END_STREAM" in told and "hello" not in told, told[-500:])
+    check(":status: 200" in told, told[-500:])
     check(re.search(r"recv SETTINGS frame .*stream_id=0", told), "no SETTINGS")
     check("recv GOAWAY" not in told and "RST_STREAM" not in told, "an error in a plain exchange")
     equal(nghttp(way, "/http1/hello"), b"hello\n", "the body")
@@ -45,7 +45,9 @@ def bodies(way):
         file.flush()
         answer = nghttp(way, "/http1/echo", "-d", file.name)
         check(answer == pattern(300000), "the echo differs")
-        told = nghttp(way, "/http1/count", "-d", file.name, "--trailer", "x-sum: 7").decode()
+        told = nghttp(
+            way, "/http1/count", "-d", file.name, "--no-content-length", "--trailer", "x-sum: 7"
+        ).decode()
     check('"bytes": 300000' in told, told)
     check(re.search(r'\[\["x-sum", "7"\]\]', told, re.IGNORECASE), f"no trailer at the origin: {told}")
 
@@ -92,6 +94,9 @@ for _way in WAYS:
             h2load(way, "/http1/count", "-m", "10", "-d", file.name, requests=500, clients=4)
 
 
+# nginx says goodbye after a hundred requests, with others under way: those are sent anew.
+case("h2load, h2c to an origin that says GOAWAY", "h2c", "/goaway/hello", "-m", "16",
+     not_by=["envoy"])(h2load)  # fmt: skip
 case("h2load, HTTP/1.1", "h1", "/http1/hello")(h2load)
 case("h2load, HTTP/1.1 over TLS", "h1 TLS", "/http1/hello")(h2load)
 case("h2load, HTTP/1.1 to an origin of HTTP/2", "h1", "/tls2/hello")(h2load)

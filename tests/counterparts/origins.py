@@ -24,10 +24,16 @@ http {{
     ssl_certificate_key {certificates}/origin.key;
     ssl_protocols TLSv1.2 TLSv1.3;
     client_max_body_size 0;
+    keepalive_requests 1000000;
     upstream by_hand {{ server 127.0.0.1:{http}; keepalive 16; }}
     server {{
         listen 127.0.0.1:{nginx_h2c} http2;
         listen 127.0.0.1:{nginx_tls1} ssl;
+        {proxied}
+    }}
+    server {{
+        listen 127.0.0.1:{nginx_goaway} http2;
+        keepalive_requests 100;
         {proxied}
     }}
     server {{

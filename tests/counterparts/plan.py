@@ -13,7 +13,7 @@ LISTENERS = {
     "announced": {"proxy_protocol": True},
 }
 ORIGINS = [
-    "http", "nginx_h2c", "nginx_tls1", "nginx_tls2", "nginx_mutual", "nghttpd", "nghttpd_tls",
+    "http", "nginx_h2c", "nginx_goaway", "nginx_tls1", "nginx_tls2", "nginx_mutual", "nghttpd", "nghttpd_tls",
     "ws", "wss", "grpc", "grpc_tls", "nothing",
 ]  # fmt: skip
 VERIFIED = {"ca": "ca", "sni": "origin.test"}
@@ -21,6 +21,7 @@ VERIFIED = {"ca": "ca", "sni": "origin.test"}
 UPSTREAMS = {
     "http1": ("http", "http1", None),
     "h2c": ("nginx_h2c", "http2", None),
+    "goaway": ("nginx_goaway", "http2", None),
     "tls1": ("nginx_tls1", "http1", VERIFIED),
     "tls2": ("nginx_tls2", "http2", VERIFIED),
     "auto": ("nginx_tls2", "auto", VERIFIED),

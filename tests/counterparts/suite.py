@@ -90,8 +90,9 @@ def _attempt(function, arguments):
         return str(finding)
     except _Overdue:
         return f"still going on after {CASE_S_MAX} s"
-    except Exception:
-        return traceback.format_exc(limit=-6)
+    except Exception as error:
+        ours = [frame for frame in traceback.extract_tb(error.__traceback__) if "_suite" in frame.filename]
+        return f"{type(error).__name__}: {error} (line {ours[-1].lineno})"
     finally:
         signal.alarm(0)
 

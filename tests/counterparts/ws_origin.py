@@ -9,6 +9,7 @@ import sys
 from websockets.asyncio.server import serve
 from websockets.exceptions import ConnectionClosed
 
+PROTOCOLS = ["chat.v2", "chat.v1"]
 MESSAGE_BYTES_MAX = 32 * 1024 * 1024
 
 closed = {"code": None, "reason": None}
@@ -63,6 +64,10 @@ ACTS = {"echo": echo, "ping": ping, "close": close, "abort": abort, "fragments":
         "many": many, "headers": headers}  # fmt: skip
 
 
+def chosen(_, offered):
+    return next((name for name in PROTOCOLS if name in offered), None)
+
+
 def before(connection, request):
     """Plain answers: how the last connection was closed, and refusals."""
     if request.path == "/closed":
@@ -76,7 +81,7 @@ async def main(port, tls_port, certificate, key):
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     options = {"max_size": MESSAGE_BYTES_MAX, "process_request": before, "ping_interval": None,
-               "subprotocols": ["chat.v2", "chat.v1"]}  # fmt: skip
+               "select_subprotocol": chosen}  # fmt: skip
     async with (
         serve(converse, "127.0.0.1", port, **options) as server,
         serve(converse, "127.0.0.1", tls_port, ssl=context, **options),
