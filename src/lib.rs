@@ -13,6 +13,9 @@ pub mod io;
 pub mod observe;
 
 pub mod http1;
+pub mod http2;
+pub mod proxy_protocol;
+pub mod tls;
 
 pub mod context;
 

@@ -40,6 +40,50 @@ pub const TRAILER_BYTES_MAX: usize = 8 * 1024;
 /// Fields of a trailer section.
 pub const TRAILERS_MAX: usize = 64;
 
+/// Streams that one client may have open: what RFC 9113 section 6.5.2 asks for at least.
+pub const HTTP2_STREAMS_DEFAULT: u32 = 100;
+/// Most streams that may be configured: each may hold a head and a send buffer.
+pub const HTTP2_STREAMS_MAX: usize = 10_000;
+/// Bytes of one request's body that a client may send before some are passed on.
+pub const HTTP2_WINDOW_BYTES: u32 = 64 * 1024;
+/// The same of all streams of a connection together.
+pub const HTTP2_CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
+/// Smallest and largest windows that may be configured: below the protocol's own 65,535 a connection
+/// cannot begin, above 16 MiB one client holds too much.
+pub const HTTP2_WINDOW_BYTES_RANGE: (u64, u64) = (65_535, 16 * 1024 * 1024);
+/// Bytes of the table that a client compresses fields with (RFC 7541 section 4.2), the default of
+/// the protocol.
+pub const HTTP2_HEADER_TABLE_BYTES: u32 = 4_096;
+/// Bytes of an answer that one stream may hold while the client opens no window.
+pub const HTTP2_SEND_BUFFER_BYTES: usize = 64 * 1024;
+/// Streams that were reset and are remembered, and those that the client has reset before they were
+/// looked at: as many as may be open.
+pub const HTTP2_RESETS_PENDING_MAX: usize = 100;
+/// Streams of a connection that were reset because the client broke the protocol or opened too many
+/// (CVE-2025-8671), over its life.
+pub const HTTP2_REFUSALS_MAX: usize = 1_024;
+/// Bytes that small DATA frames may cost beyond their content while they wait: about 8,000 of them,
+/// as gRPC sends when the upstream is slow.
+pub const HTTP2_DATA_OVERHEAD_BYTES_MAX: usize = 2 * 1024 * 1024;
+
+/// Frames that carry nothing: how many may come at once, how many more a second, and how many more
+/// for each HEADERS and DATA frame that came and each that was sent. SETTINGS: one is usual.
+pub const HTTP2_SETTINGS: (u32, u32, [u32; 4]) = (32, 1, [0, 0, 0, 0]);
+/// PING: keepalives, and the bandwidth probes that gRPC sends with its data.
+pub const HTTP2_PINGS: (u32, u32, [u32; 4]) = (200, 10, [1, 1, 1, 1]);
+/// PRIORITY: old browsers build a tree of a few streams.
+pub const HTTP2_PRIORITIES: (u32, u32, [u32; 4]) = (200, 10, [4, 0, 0, 0]);
+/// RST_STREAM: a page that is left cancels all that it loads; an answer that has begun pays for one.
+pub const HTTP2_RESETS: (u32, u32, [u32; 4]) = (200, 20, [0, 0, 1, 0]);
+/// WINDOW_UPDATE: of the stream and of the connection, for each small DATA frame sent.
+pub const HTTP2_WINDOW_UPDATES: (u32, u32, [u32; 4]) = (1_000, 100, [2, 0, 0, 4]);
+/// DATA without content; `h2` takes 100 in the life of a connection.
+pub const HTTP2_EMPTY_DATA: (u32, u32, [u32; 4]) = (100, 10, [0, 1, 0, 0]);
+/// CONTINUATION: the largest head takes 16.
+pub const HTTP2_CONTINUATIONS: (u32, u32, [u32; 4]) = (100, 10, [4, 0, 0, 0]);
+/// Frames of other kinds: PRIORITY_UPDATE (RFC 9218) comes with requests, ORIGIN and the like once.
+pub const HTTP2_UNKNOWN: (u32, u32, [u32; 4]) = (200, 10, [2, 0, 0, 0]);
+
 /// Bytes of a pooled buffer for heads and small bodies: one default head fits.
 pub const HEAD_BUFFER_BYTES: usize = 16 * 1024;
 /// Bytes of a pooled buffer for bodies; larger ones leave the cache (measured in perf/).
@@ -51,6 +95,21 @@ pub const BODY_BUFFERS_KEPT: usize = 16;
 /// Body buffers that a core has in use before bodies get head buffers instead: 16 MiB, so that many
 /// slow readers cost 16 KiB each.
 pub const BODY_BUFFERS_USED_MAX: usize = 128;
+/// Plain text of one TLS record (RFC 8446 section 5.1).
+pub const TLS_RECORD_PLAIN_BYTES_MAX: usize = 16 * 1024;
+/// What a record adds to its plain text, with room to spare: header 5, inner type 1 or nonce 8, tag 16.
+pub const TLS_RECORD_OVERHEAD_BYTES: usize = 64;
+/// Plain text that one write seals: four records, of which each operation sends as many as it can.
+pub const TLS_WRITE_BYTES_MAX: usize = 64 * 1024;
+/// Least room to receive records into.
+pub const TLS_RECEIVE_BYTES_MIN: usize = 1024;
+/// Received bytes that a session may leave unused: a handshake message is at most 64 KiB, and a peer
+/// that spreads it over more records than this holds is up to something.
+pub const TLS_INCOMING_BYTES_MAX: usize = BODY_BUFFER_BYTES;
+/// Bytes of a ClientHello that are looked through for a name; the session refuses larger ones.
+pub const TLS_HELLO_BYTES_MAX: usize = 64 * 1024;
+/// Receptions in a row that a look at an idle connection makes while they hold no plain text.
+pub const TLS_LOOKS_MAX: usize = 8;
 /// Room left in front of an answer, so that its new head fits before the body without a copy.
 pub const HEAD_ROOM_BYTES: usize = 256;
 /// Time between two looks whether memory of a burst is to be given back.
@@ -61,6 +120,15 @@ pub const EXCHANGE_BYTES_KEPT: usize = 8 * 1024;
 /// Exchanges that a core keeps when they are free: 1.2 KiB each. Those beyond are made anew for each
 /// request, which 512 busy connections must not come to.
 pub const EXCHANGES_KEPT: usize = 512;
+
+/// Bytes of a PROXY header of version 1, its line end included: what the longest line of its
+/// specification comes to.
+pub const PROXY_V1_BYTES_MAX: usize = 107;
+/// Bytes of a PROXY header of version 2 behind its first 16: addresses and what else there is. Its
+/// length field could say 65,535; a certificate of the client's fits.
+pub const PROXY_V2_BYTES_MAX: usize = 8 * 1024;
+/// Bytes of a connection's id in a PROXY header, by its specification.
+pub const PROXY_UNIQUE_ID_BYTES_MAX: usize = 128;
 
 /// Connections taken in one turn of the accept loop, so that a burst cannot starve those accepted.
 pub const ACCEPT_BURST_MAX: usize = 64;
@@ -92,6 +160,8 @@ pub const BODY_TIMEOUT_MS: u64 = 30_000;
 pub const IDLE_TIMEOUT_MS: u64 = 75_000;
 /// Time in which a client must take some of what is written to it.
 pub const WRITE_TIMEOUT_MS: u64 = 30_000;
+/// Time for a client's TLS handshake: some round trips on a bad line.
+pub const HANDSHAKE_TIMEOUT_MS: u64 = 10_000;
 /// Time to connect to an endpoint.
 pub const CONNECT_TIMEOUT_MS: u64 = 3_000;
 /// Time until the head of an upstream's answer, from the end of the request.
@@ -133,6 +203,39 @@ pub const ENDPOINTS_MAX: usize = 4_096;
 pub const ADDRESSES_PER_NAME_MAX: usize = 64;
 /// Time between two look-ups of a name.
 pub const RESOLVE_INTERVAL_MS: u64 = 10_000;
+
+/// Streams on one HTTP/2 connection to an origin, where it allows as many: beyond them another
+/// connection is made. What most servers take.
+pub const UPSTREAM_HTTP2_STREAMS_MAX: usize = 100;
+/// Bytes that an origin may send on one stream before they are passed on: 25 ms at 10 MB/s, and no
+/// more than the kernel would hold of an HTTP/1 connection.
+pub const UPSTREAM_HTTP2_STREAM_WINDOW_BYTES: u32 = 256 * 1024;
+/// The same of a connection: room for every stream, so that clients that read slowly never hold up
+/// the others.
+pub const UPSTREAM_HTTP2_CONNECTION_WINDOW_BYTES: u32 =
+    UPSTREAM_HTTP2_STREAM_WINDOW_BYTES * UPSTREAM_HTTP2_STREAMS_MAX as u32;
+/// Bytes of an answer's fields as HTTP/2 counts them, 32 beyond each: the largest head that a
+/// listener may take. Each listener's own bounds come after it.
+pub const UPSTREAM_HTTP2_HEADER_LIST_BYTES_MAX: u32 = (HEAD_BYTES_MAX + 32 * HEADERS_MAX) as u32;
+/// Bytes of one request body that wait to be sent: one body buffer.
+pub const UPSTREAM_HTTP2_SEND_BUFFER_BYTES: usize = BODY_BUFFER_BYTES;
+/// Streams that were given up here and of which frames may still come, and how long they are
+/// remembered: what is under way in a round trip or two.
+pub const UPSTREAM_HTTP2_RESET_STREAMS_KEPT: usize = 256;
+/// See [`UPSTREAM_HTTP2_RESET_STREAMS_KEPT`].
+pub const UPSTREAM_HTTP2_RESET_STREAM_MS: u64 = 2_000;
+/// Streams that an origin's faults may have reset before its connection is given up.
+pub const UPSTREAM_HTTP2_LOCAL_RESETS_MAX: usize = 1_024;
+/// Silence on a connection with streams after which a PING asks whether the origin is there.
+pub const UPSTREAM_HTTP2_PING_AFTER_MS: u64 = 10_000;
+/// Time in which it must have answered.
+pub const UPSTREAM_HTTP2_PING_TIMEOUT_MS: u64 = 5_000;
+/// Time between two PINGs in one silence: gRPC servers take more for an attack.
+pub const UPSTREAM_HTTP2_PING_EVERY_MS: u64 = 300_000;
+/// Time for the goodbye on a connection that carries nothing any more.
+pub const UPSTREAM_HTTP2_CLOSE_MS: u64 = 1_000;
+/// Connections that one request waits for before it gives up: each may have been taken by others.
+pub const UPSTREAM_HTTP2_WAITS_MAX: usize = 16;
 
 /// Messages waiting for a worker.
 pub const INBOX_MESSAGES: usize = 64;
@@ -205,6 +308,8 @@ pub const ACCESS_LOG_QUEUE_CHUNKS: usize = 64;
 pub const ACCESS_LOG_TEXT_BYTES_MAX: usize = 2 * 1024;
 /// Bytes of a method, a host, a request id or a name in the access log; longer ones are cut.
 pub const ACCESS_LOG_NAME_BYTES_MAX: usize = 256;
+/// Bytes of a protocol's name or version in the access log; longer ones are cut.
+pub const ACCESS_LOG_WORD_BYTES_MAX: usize = 64;
 /// Time between two looks of the access log's writer for chunks: workers do not wake it.
 pub const ACCESS_LOG_LOOK_MS: u64 = 50;
 /// The same while an eighth of a queue fills between two looks.
@@ -220,6 +325,21 @@ pub const ACCESS_LOG_COMMANDS: usize = 64;
 pub const ACCESS_LOG_PIECE_BYTES: usize = 4 * 1024;
 /// Time that the end of the process waits for the access log to be written out.
 pub const ACCESS_LOG_FINISH_MS: u64 = 1_000;
+
+/// Certificates of a listener.
+pub const TLS_CERTS_MAX: usize = 1_024;
+/// Items of `ciphers`: twice as many as there are suites.
+pub const TLS_CIPHERS_MAX: usize = 32;
+/// Bytes of a file with certificates, keys or revocation lists; the largest public lists have some
+/// megabytes.
+pub const TLS_FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
+/// Certificates of a file; the authorities that a system trusts are some hundred.
+pub const CERTIFICATES_PER_FILE_MAX: usize = 4_096;
+/// Sessions to upstreams that are remembered for one `tls`, to be resumed.
+pub const UPSTREAM_SESSIONS_MAX: usize = 256;
+/// Time between two looks at the files of certificates. A change counts when it has been quiet for
+/// one.
+pub const CERTIFICATE_LOOK_MS: u64 = 1_000;
 
 /// Bytes of a configuration, all its files together.
 pub const CONFIG_BYTES_MAX: u64 = 64 * 1024 * 1024;
@@ -318,6 +438,7 @@ pub const SKIP_SEGMENTS_MAX: usize = 64;
 const _: () = assert!(HEAD_BYTES_DEFAULT <= HEAD_BUFFER_BYTES, "a default head fits its buffer");
 const _: () = assert!(HEAD_BYTES_MIN <= HEAD_BYTES_DEFAULT && HEAD_BYTES_DEFAULT <= HEAD_BYTES_MAX);
 const _: () = assert!(HEADERS_DEFAULT <= HEADERS_MAX);
+const _: () = assert!(16 + PROXY_V2_BYTES_MAX < HEAD_BUFFER_BYTES, "a header fits its buffer");
 const _: () = assert!(URI_BYTES_DEFAULT < HEAD_BYTES_DEFAULT, "a longest target leaves room");
 const _: () = assert!(URI_BYTES_MIN < HEAD_BYTES_MIN, "a smallest head has room for a target");
 const _: () = assert!(WEIGHT_DEFAULT <= WEIGHT_MAX && POOL_IDLE_DEFAULT <= POOL_IDLE_MAX);

@@ -20,6 +20,11 @@ fn found<'a>(snapshot: &'a Snapshot, path: &str) -> &'a Arc<RoutePlan> {
 }
 
 const FULL: &str = include_str!("../configs/full.toml");
+/// The full file as a text of its own: its files are relative to the working directory.
+fn full() -> String {
+    FULL.replace("\"tls/", "\"configs/tls/")
+}
+
 const MINIMAL: &str = include_str!("../configs/minimal.toml");
 
 const LISTENER: &str = "[listener.a]\naddress = \"127.0.0.1:0\"\n";
@@ -60,8 +65,13 @@ const SCENARIOS: &[(&str, &[&str])] = &[
     ("environment", &["${WORKERS:-1}", "${PORT:-8080}"]),
     ("experiment", &["hash = \"cookie:uid\"", "slots"]),
     ("headers", &["kind = \"headers\""]),
+    ("http2", &["h2c = true", "streams_max", "window = "]),
     ("ip-list", &["kind = \"ip_list\""]),
+    ("mutual-tls", &["client_ca", "client_auth", "client_cert"]),
+    ("tls", &["certs = [", "tls = \"version\""]),
+    ("upstream-tls", &["sni = ", "ca = "]),
     ("many-files", &["include = [", ".json", "*.toml"]),
+    ("proxy-protocol", &["proxy_protocol = \"required\"", "${proxy.unique_id}"]),
     ("rate-limit", &["kind = \"rate_limit\""]),
     ("redirects", &["redirect = ", "respond = ", "${request.uri}"]),
     ("routing", &["hosts", "regex", "{*name}", "rewrite"]),
@@ -119,7 +129,7 @@ fn the_smallest_file_gets_the_defaults() {
 
 #[test]
 fn every_key_reaches_the_plan() {
-    let snapshot = taken(FULL);
+    let snapshot = taken(&full());
     assert_eq!(snapshot.runtime.workers, None);
     assert_eq!(snapshot.runtime.connections_max, Some(100_000));
     assert_eq!(snapshot.admin, AdminPlan::Tcp("127.0.0.1:9901".parse().expect("an address")));
@@ -132,7 +142,15 @@ fn every_key_reaches_the_plan() {
     assert_eq!(orders.endpoints[0].zone.as_deref(), Some("a"));
     assert_eq!(orders.endpoints[2].address, EndpointAddress::Name("orders.example".into(), 9003));
     assert_eq!(orders.endpoints[2].weight, 0);
-    assert_eq!(snapshot.upstreams[1].endpoints[0].host(), "localhost");
+    let secure = &snapshot.upstreams[1].endpoints[0];
+    assert_eq!(
+        format!("{:?}", secure.tls.as_ref().expect("TLS").name),
+        "DnsName(\"secure.example\")"
+    );
+    let served = snapshot.listeners.iter().find_map(|listener| listener.tls.as_ref());
+    assert_eq!(served.expect("one").certificates()[0].hosts.len(), 2);
+    assert_eq!(snapshot.watched.len(), 6, "each file once");
+    assert_eq!(snapshot.upstreams[2].endpoints[0].host(), "localhost");
     let route = found(&snapshot, "/api/v1/app/order/detail");
     assert_eq!((route.skip_segments, route.body_bytes_max), (3, Some(10 << 20)));
     assert_eq!(route.response_timeout_ms, Some(10_000));
@@ -439,9 +457,9 @@ fn a_small_head_leaves_the_target_half() {
 #[test]
 fn ids_outlive_a_reload_and_a_refused_file_takes_none() {
     let mut ids = Ids::default();
-    let other = FULL.replace("orders.example", "other.example");
-    compile(&FULL.replace("round_robin", "x"), &mut ids, 1).expect_err("refused");
-    let (first, _) = compile(FULL, &mut ids, 1).expect("taken");
+    let other = full().replace("orders.example", "other.example");
+    compile(&full().replace("round_robin", "x"), &mut ids, 1).expect_err("refused");
+    let (first, _) = compile(&full(), &mut ids, 1).expect("taken");
     let (second, _) = compile(&other, &mut ids, 2).expect("taken");
     assert_eq!(second.version, 2);
     let endpoints = |snapshot: &Snapshot| {
@@ -449,8 +467,8 @@ fn ids_outlive_a_reload_and_a_refused_file_takes_none() {
         all.map(|endpoint| endpoint.id.0).collect::<Vec<u32>>()
     };
     assert_eq!(first.upstreams[0].id, second.upstreams[0].id);
-    assert_eq!(endpoints(&first), [0, 1, 2, 3]);
-    assert_eq!(endpoints(&second), [0, 1, 4, 3]);
+    assert_eq!(endpoints(&first), [0, 1, 2, 3, 4]);
+    assert_eq!(endpoints(&second), [0, 1, 5, 3, 4]);
 }
 
 /// A file of the temporary folder that goes away with the test.
@@ -530,7 +548,7 @@ fn mutated() -> impl Strategy<Value = String> {
     ];
     let edit = (any::<prop::sample::Index>(), 0usize..40, piece);
     prop::collection::vec(edit, 1..6).prop_map(|edits| {
-        let mut text = FULL.to_owned();
+        let mut text = full();
         for (at, length, piece) in edits {
             let at = at.index(text.len() + 1);
             let end = (at + length).min(text.len());

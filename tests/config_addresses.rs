@@ -29,6 +29,26 @@ fn with_admin(admin: &str, listener: &str) -> String {
     )
 }
 
+/// A PROXY header that anybody may send names anybody.
+#[test]
+fn a_proxy_header_needs_somebody_to_be_trusted() {
+    let needs = "`proxy_protocol` needs `trusted_proxies`";
+    for (lines, message) in [
+        ("proxy_protocol = \"required\"", Some(needs)),
+        ("proxy_protocol = \"optional\"\ntrusted_proxies = []", Some(needs)),
+        ("proxy_protocol = \"off\"", None),
+        ("proxy_protocol = \"required\"\ntrusted_proxies = [\"::1\"]", None),
+        ("proxy_protocol = \"on\"", Some("`on` is not possible here")),
+        ("proxy_protocol = true", Some("proxy_protocol")),
+    ] {
+        let said = said(&format!("{LISTENER}{lines}\n{UPSTREAM}{ROUTE}"));
+        match message {
+            Some(message) => assert!(said.contains(message), "{said}"),
+            None => assert_eq!(said, ""),
+        }
+    }
+}
+
 /// Both places are shown, and what to do.
 #[test]
 fn addresses_that_overlap_are_refused() {

@@ -55,6 +55,11 @@ fn access_log() {
 }
 
 #[test]
+fn proxy_protocol() {
+    replay("proxy_protocol", harness::proxy_protocol);
+}
+
+#[test]
 fn routes() {
     replay("routes", harness::routes);
 }
@@ -65,8 +70,41 @@ fn connection() {
 }
 
 #[test]
+fn http2_request() {
+    replay("http2_request", harness::http2_request);
+}
+
+#[test]
+fn http2_frames() {
+    replay("http2_frames", harness::http2_frames);
+}
+
+#[test]
 fn header_variables() {
     replay("header_variables", harness::header_variables);
+}
+
+/// A seed of `http2_frames` does what its name says: else the target would look at nothing.
+#[test]
+fn frames_reach_an_origin_and_an_answer_its_client() {
+    for (name, streams) in [("get", 1), ("get-in-pieces", 1), ("post", 1)] {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/http2_frames");
+        let data = fs::read(folder.join(name)).expect("a seed");
+        let (knobs, rest) = data.split_at(4);
+        let knobs = harness::connection::read_knobs(knobs);
+        let mut world = harness::sim::world::World::http2(knobs);
+        harness::connection::read_steps(rest).iter().for_each(|step| world.step(step));
+        let counters = &world.core.counters;
+        assert_eq!(counters.http2_streams.get(), streams, "{name}");
+        assert_eq!(counters.answers[1].get(), streams, "{name}");
+        // In pieces each byte is a frame of its own.
+        assert!(world.got.ends_with(b"k"), "{name}");
+    }
+}
+
+#[test]
+fn tls_records() {
+    replay("tls_records", harness::tls_records);
 }
 
 /// The seeds of `connection` are the scripts of tests/sim.

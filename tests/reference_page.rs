@@ -10,7 +10,7 @@ use ringway::config::reference::SECTIONS;
 use ringway::config::tree::{Entry, Node, Value};
 use ringway::filter::KINDS;
 use ringway::limits;
-use ringway::observe::access_log::{AccessRecord, DateText, Format};
+use ringway::observe::access_log::{AccessRecord, AnnouncedTexts, DateText, Format};
 use ringway::observe::render::ProcessView;
 use ringway::snapshot::{Ids, compile_tree, load_text};
 
@@ -37,6 +37,8 @@ const BROKEN: &[(&str, &str)] = &[
 
 /// Every key that is asked for while `text` is compiled: section and name, joined by a dot.
 fn asked(text: &str) -> BTreeSet<String> {
+    // Files of a text without a name are relative to the working directory.
+    let text = &text.replace("\"tls/", "\"configs/tls/");
     let mut decoder = Decoder::recording();
     let tree = Node::parse_toml(text, &mut decoder.found).expect("valid TOML");
     let compiled = compile_tree(&tree, true, &mut decoder, &mut Ids::default(), 1);
@@ -285,8 +287,16 @@ fn operations_has_the_keys_of_the_access_log_and_of_the_status() {
         connect_us: None,
         upstream_head_us: None,
         error: None,
+        tls: Default::default(),
         config_version: 1,
         worker: 0,
+        announced: AnnouncedTexts {
+            authority: b"a.test",
+            unique_id: b"17",
+            alpn: b"h2",
+            ssl_version: b"TLSv1.3",
+            ssl_cn: b"alice",
+        },
     };
     let mut line = Vec::new();
     Format::Json.write(&record, &mut DateText::new(), &mut line);

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 const ROWS: &[&[&str]] = &[
     &["limits", "error", "base"],
     &["io", "observe", "http", "config"],
-    &["http1", "http2", "tls"],
+    &["http1", "http2", "proxy_protocol", "tls"],
     &["context"],
     &["route", "upstream", "filter"],
     &["snapshot", "state"],

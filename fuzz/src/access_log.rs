@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use ringway::observe::AccessRecord;
 use ringway::observe::access_log::format::RECORD_BYTES_MAX;
-use ringway::observe::access_log::{DateText, Format};
+use ringway::observe::access_log::{AnnouncedTexts, DateText, Format};
 
 /// `data` is a row of fields, each a length, in sixteens, and so many bytes, as far as there are any;
 /// the numbers come from the first.
@@ -45,8 +45,16 @@ pub fn access_log(data: &[u8]) {
         connect_us: (number(9) % 2 == 0).then_some(number(9)),
         upstream_head_us: (number(10) % 2 == 0).then_some(number(10)),
         error: (number(11) % 2 == 0).then_some("client_aborted"),
+        tls: Default::default(),
         config_version: number(12),
         worker: number(13) as usize,
+        announced: AnnouncedTexts {
+            authority: fields[0],
+            unique_id: fields[1],
+            alpn: fields[2],
+            ssl_version: fields[3],
+            ssl_cn: fields[4],
+        },
     };
     combined(&record);
     json(&record);
@@ -157,7 +165,20 @@ fn json(record: &AccessRecord<'_>) {
     }
     assert_eq!(value["error"].as_str(), record.error);
     assert_eq!(value["ts"].as_str().map(str::len), Some("2026-11-30T00:38:29.000000Z".len()));
-    assert_eq!(value.as_object().map(serde_json::Map::len), Some(25), "every key is there");
+    let told = &record.announced;
+    let mut keys = 25;
+    for (key, given) in [
+        ("proxy_authority", cut(told.authority, 256)),
+        ("proxy_unique_id", cut(told.unique_id, 256)),
+        ("proxy_alpn", cut(told.alpn, 64)),
+        ("proxy_ssl_version", cut(told.ssl_version, 64)),
+        ("proxy_ssl_cn", cut(told.ssl_cn, 256)),
+    ] {
+        let given = (!given.is_empty()).then(|| characters(given));
+        assert_eq!(value[key].as_str(), given.as_deref(), "{key}");
+        keys += usize::from(given.is_some());
+    }
+    assert_eq!(value.as_object().map(serde_json::Map::len), Some(keys), "every key is there");
 }
 
 /// UTF-8 as it is, any other byte as the character of its value.

@@ -39,7 +39,8 @@ pub fn write(steps: &[Step]) -> Vec<u8> {
     data
 }
 
-fn read_knobs(bytes: &[u8]) -> Knobs {
+/// The bounds and faults at the beginning of an input.
+pub fn read_knobs(bytes: &[u8]) -> Knobs {
     Knobs {
         read_max: usize::from(bytes[0] & 0x7f),
         write_max: usize::from(bytes[1] & 0x7f),
@@ -50,7 +51,8 @@ fn read_knobs(bytes: &[u8]) -> Knobs {
     }
 }
 
-fn read_steps(bytes: &[u8]) -> Vec<Step> {
+/// The steps behind them.
+pub fn read_steps(bytes: &[u8]) -> Vec<Step> {
     const STEPS_MAX: usize = 64;
     let parts = bytes.split(|byte| *byte == 0xff).skip(1).take(STEPS_MAX);
     parts

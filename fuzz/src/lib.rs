@@ -13,8 +13,11 @@ pub mod connection;
 pub mod framing;
 pub mod head;
 pub mod header_variables;
+pub mod http2;
+pub mod proxy_protocol;
 pub mod routes;
 pub mod target;
+pub mod tls_records;
 
 #[path = "../../tests/reference/mod.rs"]
 pub mod reference;
@@ -33,8 +36,14 @@ pub use framing::framing;
 pub use head::{request_head, response_head};
 #[allow(unused_imports, reason = "tests that include this file use a part of it")]
 pub use header_variables::header_variables;
+#[allow(unused_imports, reason = "tests that include this file use a part of it")]
+pub use http2::{http2_frames, http2_request};
+#[allow(unused_imports, reason = "tests that include this file use a part of it")]
+pub use proxy_protocol::proxy_protocol;
 pub use routes::routes;
 pub use target::target;
+#[allow(unused_imports, reason = "tests that include this file use a part of it")]
+pub use tls_records::tls_records;
 
 use reference::Stop;
 

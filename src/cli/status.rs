@@ -41,6 +41,7 @@ fn table(status: &Value) -> String {
     let mut text = summary(status);
     push_rows(&mut text, &WORKERS, &status["workers"]);
     push_rows(&mut text, &LISTENERS, &status["listeners"]);
+    push_rows(&mut text, &CERTIFICATES, &status["certificates"]);
     push_rows(&mut text, &UPSTREAMS, &status["upstreams"]);
     let endpoints = status["upstreams"].as_array().into_iter().flatten();
     let endpoints = endpoints.flat_map(|upstream| {
@@ -125,6 +126,14 @@ const LISTENERS: [(&str, &str, bool); 4] = [
     ("address", "/address", false),
     ("connections", "/connections", true),
     ("accepted", "/connections_accepted", true),
+];
+
+const CERTIFICATES: [(&str, &str, bool); 5] = [
+    ("certificate", "/cert", false),
+    ("listener", "/listener", false),
+    ("subject", "/subject", false),
+    ("until", "/not_after", false),
+    ("days left", "/days_left", true),
 ];
 
 const UPSTREAMS: [(&str, &str, bool); 6] = [

@@ -1,6 +1,7 @@
 //! Structs from the tree: all mistakes at once, each with its place.
 
 use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
 use super::diagnostic::{Diagnostic, Diagnostics, Span};
 use super::tree::{Entry, Node, Spanned, Value};
@@ -16,6 +17,8 @@ pub struct Decoder {
     pub keys: BTreeSet<(&'static str, &'static str)>,
     /// Every parameter of a route's path that a text asks for, and where.
     pub params: Vec<(Box<str>, Span)>,
+    /// The folders of the files, by the first address of each.
+    pub(super) folders: Vec<(usize, PathBuf)>,
     recording: bool,
 }
 
@@ -23,6 +26,14 @@ impl Decoder {
     /// One that records the keys. Others do not: with many routes it would take a third of the time.
     pub fn recording() -> Decoder {
         Decoder { recording: true, ..Decoder::default() }
+    }
+
+    /// A path that the string at `span` names: relative to the file that it stands in, as that of an
+    /// include is; in a text without a file to the working directory.
+    pub fn resolve(&self, span: &Span, path: &str) -> PathBuf {
+        let behind = self.folders.partition_point(|(base, _)| *base <= span.start);
+        let folder = behind.checked_sub(1).map(|last| &*self.folders[last].1);
+        folder.unwrap_or(Path::new("")).join(path)
     }
 }
 

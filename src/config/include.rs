@@ -54,6 +54,28 @@ impl Gathered {
         gathering.end()
     }
 
+    /// Reads texts that have been taken once more, with variables from `lookup`: files that they
+    /// include are among them.
+    pub fn again(sources: &Sources, lookup: Lookup<'_>) -> Gathered {
+        let mut gathering = Gathering::new(sources.first().clone(), lookup);
+        for (base, source) in sources.iter() {
+            if base > 0 {
+                gathering.sources.add(source.clone());
+            }
+            let found = &mut gathering.decoder.found;
+            let parsed = Node::parse(source.kind, &source.text, base, found);
+            let Some(mut node) = parsed else {
+                gathering.complete = false;
+                continue;
+            };
+            gathering.environment.expand(&mut node, found);
+            let Value::Table(mut entries) = node.value else { continue };
+            entries.retain(|entry| &*entry.key != INCLUDE);
+            gathering.merged.add(entries, found);
+        }
+        gathering.end()
+    }
+
     /// Reads a text, which cannot include files, with variables from `lookup`.
     pub fn from_source(source: Source, lookup: Lookup<'_>) -> Gathered {
         let mut gathering = Gathering::new(source, lookup);
@@ -113,7 +135,10 @@ impl<'a> Gathering<'a> {
     }
 
     fn end(self) -> Gathered {
-        let Gathering { sources, merged, complete, decoder, warnings, .. } = self;
+        let Gathering { sources, merged, complete, mut decoder, warnings, .. } = self;
+        let folder = |name: &str| Path::new(name).with_file_name("");
+        decoder.folders =
+            sources.iter().map(|(base, source)| (base, folder(&source.name))).collect();
         Gathered { sources, tree: merged.into_node(), complete, decoder, warnings }
     }
 

@@ -9,11 +9,12 @@ use siphasher::sip::SipHasher13;
 use super::RequestContext;
 use super::pattern::Pattern;
 use super::source::{Matched, Source, is_token};
-use crate::config::decode::{Decoder, Fields, mismatch};
+use crate::config::decode::{Decoder, Fields, hint, mismatch};
 use crate::config::diagnostic::{Diagnostic, Span};
 use crate::config::read::{boolean, integer, list, network, string};
 use crate::config::tree::{Node, Value};
 use crate::limits::{CONDITION_VALUES_MAX, CONDITIONS_MAX, METHOD_BYTES_MAX, SLOTS};
+use crate::tls::TlsFact;
 
 /// One condition on a request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -243,7 +244,10 @@ fn named(kind: &str, node: &Node, decoder: &mut Decoder) -> Option<Source> {
     let source = Source::parse(&format!("{kind}:{name}")).ok();
     if source.is_none() {
         let message = format!("`{}` is not the name of a {kind}", name.escape_debug());
-        let remedy = format!("write the name as requests carry it, such as {kind} = \"x-user\"");
+        let remedy = match kind {
+            "tls" | "client_cert" => hint(name, TlsFact::names(kind), "write one of"),
+            _ => format!("write the name as requests carry it, such as {kind} = \"x-user\""),
+        };
         decoder.found.push(Diagnostic::error(node.span.clone(), message).remedy(remedy));
     }
     source
@@ -356,7 +360,8 @@ fn slots(node: &Node, decoder: &mut Decoder) -> Option<(u16, u16)> {
     Some((u16::try_from(first).ok()?, u16::try_from(end).ok()?))
 }
 
-const SUBJECTS: &[&str] = &["method", "header", "cookie", "query", "client", "hash"];
+const SUBJECTS: &[&str] =
+    &["method", "header", "cookie", "query", "client", "tls", "client_cert", "hash"];
 const COMPARATORS: &[&str] =
     &["equals", "in", "prefix", "suffix", "contains", "matches", "present"];
 /// Values of a request that an explanation shows.

@@ -12,10 +12,13 @@ pub use source::{Matched, Source};
 pub use template::{Scope, Template};
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::rc::Rc;
 use std::time::Instant;
 
 use crate::base::random::Random;
 use crate::http::{BodyFraming, Known, RequestHead, Span};
+use crate::proxy_protocol::{Announced, Fact};
+use crate::tls::{TlsFact, TlsFacts};
 
 /// The facts of one request, from its head to its log record.
 #[derive(Debug, Default)]
@@ -30,6 +33,10 @@ pub struct RequestContext {
     pub request_id: RequestId,
     /// Who sent it.
     pub client: ClientFacts,
+    /// What a PROXY header said of the client, if one came.
+    pub announced: Option<Rc<Announced>>,
+    /// What is known of the TLS connection that it came by, if it came by one.
+    pub tls: Option<Rc<TlsFacts>>,
     /// When what happened.
     pub timing: Timing,
     /// What filters tell later stages and each other (P12).
@@ -120,7 +127,7 @@ pub enum SentPath {
 pub struct ClientFacts {
     /// The address behind the proxies that are believed: what rules and logs speak of.
     pub address: IpAddr,
-    /// The other end of the connection.
+    /// The other end of the connection; behind a PROXY header the client that it announces.
     pub peer: SocketAddr,
     /// Whether the peer's forwarding fields are believed.
     pub trusted: bool,
@@ -204,6 +211,19 @@ impl RequestContext {
         });
     }
 
+    /// `https` where the client speaks TLS, else `http`.
+    pub fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "https" } else { "http" }
+    }
+
+    /// A fact of the client's TLS connection; without one, what holds then.
+    pub fn tls_fact(&self, fact: TlsFact) -> Option<&str> {
+        match &self.tls {
+            Some(tls) => tls.get(fact),
+            None => fact.without(),
+        }
+    }
+
     /// Whether an Accept, as it came, asks for JSON rather than text.
     pub fn prefers_json(&self) -> bool {
         let now = || self.request.values(Known::Accept).any(prefers_json);
@@ -220,6 +240,11 @@ impl RequestContext {
     pub fn user_agent(&self) -> &[u8] {
         let now = || self.request.value(Known::UserAgent).unwrap_or_default();
         self.facts.came.map_or_else(now, |came| self.request.text(came.user_agent))
+    }
+
+    /// A fact that a PROXY header told of the client.
+    pub fn announced(&self, fact: Fact) -> Option<&[u8]> {
+        self.announced.as_ref()?.fact(fact)
     }
 
     /// The path that routes are matched against and that the upstream is sent.
@@ -270,6 +295,8 @@ impl RequestContext {
             TargetFacts { normalised, rewritten, host_rewritten, ..TargetFacts::default() };
         self.request_id = RequestId::default();
         self.client = ClientFacts::default();
+        self.announced = None;
+        self.tls = None;
         self.timing = Timing::default();
         self.attributes.clear();
     }

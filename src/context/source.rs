@@ -17,6 +17,8 @@ use crate::config::read::string;
 use crate::config::tree::Node;
 use crate::http::Known;
 use crate::http::uri::decode_digits;
+use crate::proxy_protocol::Fact;
+use crate::tls::TlsFact;
 
 /// Which value of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -31,8 +33,14 @@ pub enum Source {
     Cookie(Box<str>),
     /// `"query:NAME"`; the value with its escapes decoded.
     Query(Box<str>),
+    /// `"proxy_authority"` and the like: what a PROXY header told of the client.
+    Announced(Fact),
     /// `"path:NAME"`: a parameter of the route's path, as it stands in the normalised path.
     Path(Box<str>),
+    /// `"scheme"`: `https` where the client speaks TLS, else `http`.
+    Scheme,
+    /// `"tls:NAME"` and `"client_cert:NAME"`.
+    Tls(TlsFact),
 }
 
 /// The route that a request took, as far as values depend on it.
@@ -68,7 +76,7 @@ pub struct Param {
 }
 
 impl Source {
-    /// Reads `"client"`, `"route"` or `"KIND:NAME"`.
+    /// Reads `"client"`, `"route"`, a fact of a PROXY header or `"KIND:NAME"`.
     ///
     /// # Errors
     /// How to mend it.
@@ -76,20 +84,38 @@ impl Source {
         match text {
             "client" => return Ok(Source::Client),
             "route" => return Ok(Source::Route),
+            "scheme" => return Ok(Source::Scheme),
             _ => {}
         }
+        if let Some(fact) = Fact::named(text) {
+            return Ok(Source::Announced(fact));
+        }
         let Some((kind, name)) = text.split_once(':') else {
-            let words =
-                ["client", "route", "header:NAME", "cookie:NAME", "query:NAME", "path:NAME"];
-            return Err(hint(text, words.into_iter(), "write one of"));
+            let words = [
+                "client",
+                "route",
+                "scheme",
+                "header:NAME",
+                "cookie:NAME",
+                "query:NAME",
+                "path:NAME",
+                "tls:NAME",
+                "client_cert:NAME",
+            ];
+            let words = words.into_iter().chain(Fact::ALL.map(Fact::name));
+            return Err(hint(text, words, "write one of"));
         };
         let of: fn(Box<str>) -> Source = match kind {
             "header" => Source::Header,
             "cookie" => Source::Cookie,
             "query" => Source::Query,
             "path" => Source::Path,
+            "tls" | "client_cert" => {
+                let unknown = || hint(name, TlsFact::names(kind), "write one of");
+                return TlsFact::of(kind, name).map(Source::Tls).ok_or_else(unknown);
+            }
             _ => {
-                let kinds = ["header", "cookie", "query", "path"];
+                let kinds = ["header", "cookie", "query", "path", "tls", "client_cert"];
                 return Err(hint(kind, kinds.into_iter(), "the kinds of named values"));
             }
         };
@@ -155,6 +181,9 @@ impl Source {
                 visit(Cow::Owned(text.into_bytes()))
             }
             Source::Route => seen(matched.route.as_bytes()),
+            Source::Announced(fact) => context.announced(*fact).and_then(seen),
+            Source::Scheme => seen(context.scheme().as_bytes()),
+            Source::Tls(fact) => context.tls_fact(*fact).map(str::as_bytes).and_then(seen),
             Source::Path(name) => matched.params.get(name).and_then(seen),
             Source::Header(name) => headers(context, name).find_map(seen),
             Source::Cookie(name) => cookies(context, name.as_bytes()).find_map(seen),
@@ -164,7 +193,11 @@ impl Source {
 
     fn check_name(&self) -> Result<(), String> {
         let (name, fits): (&str, fn(u8) -> bool) = match self {
-            Source::Client | Source::Route => return Ok(()),
+            Source::Client
+            | Source::Route
+            | Source::Scheme
+            | Source::Announced(_)
+            | Source::Tls(_) => return Ok(()),
             Source::Header(name) | Source::Cookie(name) => (name, is_token),
             Source::Query(name) => (name, |byte| !byte.is_ascii_control()),
             Source::Path(name) => (name, |byte| byte.is_ascii_alphanumeric() || byte == b'_'),
@@ -189,6 +222,12 @@ impl fmt::Display for Source {
         match self {
             Source::Client => f.write_str("client"),
             Source::Route => f.write_str("route"),
+            Source::Announced(fact) => f.write_str(fact.name()),
+            Source::Scheme => f.write_str("scheme"),
+            Source::Tls(fact) => {
+                let (kind, name) = fact.name();
+                write!(f, "{kind}:{name}")
+            }
             Source::Header(name) => write!(f, "header:{name}"),
             Source::Cookie(name) => write!(f, "cookie:{name}"),
             Source::Query(name) => write!(f, "query:{name}"),
@@ -336,6 +375,7 @@ mod tests {
     use super::*;
     use crate::base::random::Random;
     use crate::context::RequestId;
+    use crate::tls::TlsFacts;
 
     fn all(context: &RequestContext, source: &str) -> Vec<String> {
         let mut found = Vec::new();
@@ -356,6 +396,32 @@ mod tests {
             let (context, _) = RequestContext::of_head(head.as_bytes()).expect("valid");
             assert_eq!(all(&context, "header:Host"), [host], "{target}");
         }
+    }
+
+    #[test]
+    fn facts_of_tls_are_values_and_without_tls_nobody_is_verified() {
+        let head = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+        let (mut context, _) = RequestContext::of_head(head).expect("valid");
+        for (source, wanted) in
+            [("scheme", "http"), ("client_cert:verified", "false"), ("tls:resumed", "false")]
+        {
+            assert_eq!(all(&context, source), [wanted]);
+        }
+        assert!(all(&context, "tls:version").is_empty());
+        let facts = TlsFacts { version: "TLSv1.3", sni: "a.test".into(), ..TlsFacts::default() };
+        context.tls = Some(std::rc::Rc::new(facts));
+        assert_eq!(all(&context, "scheme"), ["https"]);
+        assert_eq!(all(&context, "tls:version"), ["TLSv1.3"]);
+        assert_eq!(all(&context, "tls:sni"), ["a.test"]);
+        assert_eq!(all(&context, "client_cert:verified"), ["false"]);
+        assert!(all(&context, "client_cert:subject").is_empty());
+        for (kind, name, _) in TlsFact::ALL {
+            let text = format!("{kind}:{name}");
+            assert_eq!(Source::parse(&text).map(|source| source.to_string()), Ok(text));
+        }
+        assert!(Source::parse("tls:versoin").is_err_and(|hint| hint.contains("`version`")));
+        context.reset();
+        assert!(context.tls.is_none(), "the next request may come by another connection");
     }
 
     #[test]

@@ -13,6 +13,8 @@ use crate::config::read::string;
 use crate::config::tree::Node;
 use crate::http::host::host_name;
 use crate::limits::{TEMPLATE_BYTES_MAX, TEMPLATE_VARIABLES_MAX};
+use crate::proxy_protocol::Fact;
+use crate::tls::TlsFact;
 
 /// A text with variables, checked when it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +31,8 @@ enum Part {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Variable {
     Fixed(Fixed),
-    /// `${request.header.NAME}`, `.cookie.`, `.query.`; `${path.NAME}`
+    /// `${request.header.NAME}`, `.cookie.`, `.query.`; `${path.NAME}`; `${tls.NAME}`,
+    /// `${client_cert.NAME}`
     Named(Source),
     /// `${attribute.NAME}`
     Attribute(Box<str>),
@@ -47,6 +50,7 @@ enum Fixed {
     Scheme,
     ClientAddress,
     ClientPort,
+    Announced(Fact),
     Listener,
     Route,
     Upstream,
@@ -304,6 +308,10 @@ impl Variable {
             Variable::Named(source @ Source::Path(_)) => {
                 Some(source.to_string().replacen(':', ".", 1))
             }
+            // What was verified is not chosen freely; what a client asks for is.
+            Variable::Named(Source::Tls(fact)) => {
+                (*fact == TlsFact::Sni).then(|| "tls.sni".to_owned())
+            }
             Variable::Named(source) => {
                 Some(format!("request.{}", source.to_string().replacen(':', ".", 1)))
             }
@@ -359,11 +367,12 @@ impl Fixed {
                 let host = host_name(context.host().unwrap_or_default());
                 out.extend(host.iter().map(u8::to_ascii_lowercase));
             }
-            Fixed::Scheme => push(out, b"http"),
+            Fixed::Scheme => push(out, context.scheme().as_bytes()),
             Fixed::ClientAddress => {
                 Source::Client.with(context, scope.matched, |address| push(out, address));
             }
             Fixed::ClientPort => number(out, u64::from(context.client.peer.port())),
+            Fixed::Announced(fact) => push(out, context.announced(fact).unwrap_or_default()),
             Fixed::Listener => push(out, scope.listener.as_bytes()),
             Fixed::Route => push(out, scope.matched.route.as_bytes()),
             Fixed::Upstream => push(out, scope.upstream.as_bytes()),
@@ -400,6 +409,10 @@ fn variable(name: &str, known: Availability) -> Result<Variable, (String, String
     }
     if let Some(attribute) = name.strip_prefix("attribute.").filter(|name| !name.is_empty()) {
         return Ok(Variable::Attribute(attribute.into()));
+    }
+    if let Some((kind @ ("tls" | "client_cert"), fact)) = name.split_once('.') {
+        let source = TlsFact::of(kind, fact).map(Source::Tls);
+        return source.map(Variable::Named).ok_or_else(unknown);
     }
     let (kind, named) = match name.strip_prefix("request.") {
         Some(rest) => rest.split_once('.').ok_or_else(unknown)?,
@@ -451,6 +464,11 @@ const FIXED: &[(&str, Fixed, Availability)] = &[
     ("request.scheme", Fixed::Scheme, Request),
     ("client.address", Fixed::ClientAddress, Request),
     ("client.port", Fixed::ClientPort, Request),
+    ("proxy.authority", Fixed::Announced(Fact::Authority), Request),
+    ("proxy.unique_id", Fixed::Announced(Fact::UniqueId), Request),
+    ("proxy.alpn", Fixed::Announced(Fact::Alpn), Request),
+    ("proxy.ssl_version", Fixed::Announced(Fact::SslVersion), Request),
+    ("proxy.ssl_cn", Fixed::Announced(Fact::SslCn), Request),
     ("listener.name", Fixed::Listener, Request),
     ("route.id", Fixed::Route, Request),
     ("upstream.name", Fixed::Upstream, Upstream),
@@ -466,121 +484,9 @@ const NAMED: &[&str] = &[
     "request.query.NAME",
     "path.NAME",
     "attribute.NAME",
+    "tls.NAME",
+    "client_cert.NAME",
 ];
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::context::source::{Param, Params};
-
-    const HEAD: &[u8] =
-        b"GET /user/7/../8?q=a%0d%0aSet-Cookie:x&e HTTP/1.1\r\nHost: A.Test.:80\r\n\
-        X-Two: one\r\nX-Two: two\r\nCookie: uid=u1; b=\"q\"\r\n\r\n";
-
-    fn expand(text: &str, known: Availability) -> Result<String, TemplateError> {
-        let (mut context, _) = RequestContext::of_head(HEAD).expect("valid");
-        context.attributes.set("user", b"x\r\ny\0");
-        let params = [Param { name: "id".into(), segment: 1, rest: false }];
-        let matched = Matched { route: "r1", params: Params::Segments(&params, b"/user/8") };
-        let scope = Scope {
-            listener: "main",
-            upstream: "orders",
-            endpoint: "127.0.0.1:9001",
-            status: 201,
-            upstream_ms: Some(12),
-            ..Scope::of_request(&context, matched)
-        };
-        let mut out = b">".to_vec();
-        Template::parse(text, known)?.expand(&scope, &mut out);
-        Ok(String::from_utf8(out).expect("text"))
-    }
-
-    #[test]
-    fn variables_are_replaced() {
-        for (text, wanted) in [
-            ("", ""),
-            ("plain", "plain"),
-            ("${request.method} ${request.path}", "GET /user/8"),
-            ("${request.uri}", "/user/8?q=a%0d%0aSet-Cookie:x&e"),
-            ("${request.query.e}${request.query.no}.", "."),
-            ("${request.host}/${request.scheme}", "a.test/http"),
-            ("${request.header.x-TWO}", "one, two"),
-            ("${request.cookie.uid}${request.cookie.b}", "u1q"),
-            ("${path.id}@${route.id}", "8@r1"),
-            ("${client.address}:${client.port}", "0.0.0.0:0"),
-            ("${listener.name} ${upstream.name} ${endpoint.address}", "main orders 127.0.0.1:9001"),
-            ("${response.status} ${upstream.time_ms}", "201 12"),
-            ("$${route.id} $$ $ {} ${HOME}", "${route.id} $$ $ {} ${HOME}"),
-        ] {
-            assert_eq!(expand(text, Response).as_deref(), Ok(&*format!(">{wanted}")), "{text}");
-        }
-    }
-
-    /// What ends a line never gets out, wherever it comes from.
-    #[test]
-    fn no_value_ends_a_line() {
-        let out = expand("${request.query.q}|${attribute.user}", Request).expect("valid");
-        assert_eq!(out, ">aSet-Cookie:x|xy");
-        assert!(expand("a\nb", Request).is_err());
-    }
-
-    #[test]
-    fn what_is_wrong_is_said() {
-        for (text, known, message, remedy) in [
-            ("${request.hots}", Request, "there is no variable `request.hots`", "`request.host`"),
-            ("${}", Request, "there is no variable ``", "variables: "),
-            ("${request.header.}", Request, "not the name of a header", "write a name"),
-            ("${request.path.id}", Request, "there is no variable", "request.path"),
-            ("a ${route.id", Request, "has no end", "$${"),
-            ("${response.status}", Upstream, "not known before the answer has come", "later"),
-            ("${endpoint.address}", Request, "before an endpoint was chosen", "later"),
-        ] {
-            let error = expand(text, known).expect_err(text);
-            assert!(error.message.contains(message), "{text}: {}", error.message);
-            assert!(error.remedy.contains(remedy), "{text}: {}", error.remedy);
-        }
-        let error = expand("ab ${x} c", Request).expect_err("unknown");
-        assert_eq!(error.range, 3..7);
-    }
-
-    #[test]
-    fn bounds_hold_on_both_sides() {
-        let text = |bytes: usize| "x".repeat(bytes);
-        assert!(Template::parse(&text(TEMPLATE_BYTES_MAX), Request).is_ok());
-        assert!(Template::parse(&text(TEMPLATE_BYTES_MAX + 1), Request).is_err());
-        let many = |count: usize| "${route.id}.".repeat(count);
-        assert!(Template::parse(&many(TEMPLATE_VARIABLES_MAX), Request).is_ok());
-        assert!(Template::parse(&many(TEMPLATE_VARIABLES_MAX + 1), Request).is_err());
-    }
-
-    #[test]
-    fn who_decides_on_an_authority_is_known() {
-        for (text, name) in [
-            ("https://${request.host}${request.uri}", None),
-            ("https://a.test/${request.header.x}", None),
-            ("https://a.test${request.uri}", None),
-            ("https://a.test?${request.query}", None),
-            ("/${request.header.x}", None),
-            ("${request.uri}", None),
-            ("https://${listener.name}.${attribute.a}.test/", None),
-            ("https://${request.header.X-To}", Some("request.header.x-to")),
-            ("https://${request.host}.${path.id}.test/", Some("path.id")),
-            ("https://${request.query.to}/", Some("request.query.to")),
-        ] {
-            let template = Template::parse(text, Request).expect("valid");
-            assert_eq!(template.asked_for_authority().as_deref(), name, "{text}");
-        }
-    }
-
-    #[test]
-    fn plain_text_is_known_to_be_plain() {
-        let parse = |text| Template::parse(text, Request).expect("valid");
-        assert_eq!(parse("a$${b").plain(), Some(&b"a${b"[..]));
-        assert_eq!(parse("").plain(), Some(&b""[..]));
-        assert_eq!(parse("${route.id}").plain(), None);
-        let needs = |text| Template::parse(text, Response).expect("valid").needs();
-        assert_eq!(needs("a${route.id}"), Request);
-        assert_eq!(needs("${route.id}${upstream.name}"), Upstream);
-        assert_eq!(parse("x${path.a}${path.b}").params().collect::<Vec<_>>(), ["a", "b"]);
-    }
-}
+mod tests;

@@ -12,14 +12,17 @@ use tokio::sync::mpsc;
 
 use super::Series;
 use super::access_log::{self, Sink};
+use super::certificates::Watch;
 use super::listen::{self, Bound};
 use super::names;
 use super::outcome::{Caller, Reason, Refusal};
-use super::source::{Loaded, Rejected, Source, Taken};
+use super::source::{self, Loaded, Rejected, Source, Taken};
+use crate::config::Sources;
 use crate::limits::{ADDRESSES_PER_NAME_MAX, RESOLVE_AT_START_MS, SNAPSHOT_SWEEP_MS};
 use crate::observe::Gauge;
 use crate::observe::access_log::AccessLogPlan;
 use crate::snapshot::{Ids, Snapshot};
+use crate::tls::files::Stamp;
 use crate::worker::Report;
 
 /// A name and the port that goes with it.
@@ -32,6 +35,8 @@ pub enum Event {
     Report(Report),
     /// Somebody asks for the configuration to be read again.
     Reload(Caller),
+    /// Files of certificates have changed.
+    CertificatesChanged,
     /// A configuration was compiled, or refused.
     Compiled(Result<Compiled, Refusal>),
     /// A name was looked up.
@@ -55,9 +60,19 @@ pub struct Compiled {
     pub log: Option<Sink>,
 }
 
+/// What to compile.
+#[derive(Debug)]
+pub enum Wanted {
+    /// The source, read again.
+    Source,
+    /// What is in force, with the certificates that it names as they stand now.
+    Certificates(Arc<Sources>),
+}
+
 /// What the compiler is to do.
 #[derive(Debug)]
 struct Job {
+    wanted: Wanted,
     version: u64,
     current: Arc<Snapshot>,
     workers: usize,
@@ -97,6 +112,7 @@ impl Helpers {
             source,
             ids,
             held: vec![first],
+            watch: Watch::default(),
             series,
             alive: alive.clone(),
             events: events.clone(),
@@ -119,9 +135,15 @@ impl Helpers {
         Ok(Helpers { compile, resolve, alive, reports })
     }
 
-    /// Asks for the source to be read again, as `version`, to replace `current` on so many workers.
-    pub fn compile(&self, version: u64, current: Arc<Snapshot>, workers: usize) -> bool {
-        self.compile.try_send(Job { version, current, workers }).is_ok()
+    /// Asks for a compilation, as `version`, to replace `current` on so many workers.
+    pub fn compile(
+        &self,
+        wanted: Wanted,
+        version: u64,
+        current: Arc<Snapshot>,
+        workers: usize,
+    ) -> bool {
+        self.compile.try_send(Job { wanted, version, current, workers }).is_ok()
     }
 
     /// Asks for names to be looked up.
@@ -137,6 +159,7 @@ struct Compiler {
     ids: Ids,
     /// The newest last.
     held: Vec<Taken>,
+    watch: Watch,
     series: Series,
     alive: Arc<Gauge>,
     events: mpsc::Sender<Event>,
@@ -145,9 +168,9 @@ struct Compiler {
 impl Compiler {
     fn run(mut self, jobs: &Receiver<Job>) {
         loop {
-            let job = match self.held.len() {
-                0 | 1 => jobs.recv().map_err(|_| RecvTimeoutError::Disconnected),
-                _ => jobs.recv_timeout(Duration::from_millis(SNAPSHOT_SWEEP_MS)),
+            let job = match self.next_wake(Instant::now()) {
+                None => jobs.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(wake) => jobs.recv_deadline(wake),
             };
             let mut changed = job.is_ok();
             match job {
@@ -160,7 +183,14 @@ impl Compiler {
                         return;
                     }
                 }
-                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Timeout) => {
+                    let files = self.held.last().map_or(&[][..], |held| &held.snapshot.watched);
+                    if self.watch.look(files, Instant::now(), Stamp::of)
+                        && self.events.blocking_send(Event::CertificatesChanged).is_err()
+                    {
+                        return;
+                    }
+                }
                 Err(RecvTimeoutError::Disconnected) => return,
             }
             // The control thread holds the one in force; the event above holds a new one.
@@ -172,6 +202,14 @@ impl Compiler {
                 self.settle();
             }
         }
+    }
+
+    /// When to look at old snapshots, or at the files of the newest; none is never.
+    fn next_wake(&self, now: Instant) -> Option<Instant> {
+        let sweep = Duration::from_millis(SNAPSHOT_SWEEP_MS);
+        let sweep = (self.held.len() > 1).then(|| now + sweep);
+        let files = self.held.last().map_or(&[][..], |held| &held.snapshot.watched);
+        sweep.into_iter().chain(self.watch.due(files, now)).min()
     }
 
     /// Has the series freed of what workers have let go of. Here, because a scrape of many routes
@@ -186,7 +224,13 @@ impl Compiler {
     fn compile(&mut self, job: &Job) -> Result<Compiled, Refusal> {
         let current = &*job.current;
         self.ids.keep_only(&current.names);
-        let loaded = self.source.load(&mut self.ids, job.version).map_err(rejected)?;
+        let loaded = match &job.wanted {
+            Wanted::Source => self.source.load(&mut self.ids, job.version),
+            Wanted::Certificates(sources) => {
+                source::load_again(sources, &mut self.ids, job.version)
+            }
+        };
+        let loaded = loaded.map_err(rejected)?;
         let snapshot = &*loaded.taken.snapshot;
         if let Some(text) = needs_restart(current, snapshot) {
             return Err(Refusal { reason: Reason::NeedsRestart, text });

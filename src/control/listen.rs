@@ -199,13 +199,18 @@ pub(crate) mod tests {
             name: name.into(),
             address: address.parse().expect("an address"),
             trusted_proxies: Vec::new(),
+            proxy_protocol: crate::proxy_protocol::Mode::Off,
             head: HeadLimits::default(),
             head_timeout_ms: 1000,
             body_timeout_ms: 1000,
             idle_timeout_ms: 1000,
             write_timeout_ms: 1000,
+            handshake_timeout_ms: 0,
+            tls: None,
             via: false,
             forwarded: false,
+            h2c: false,
+            http2: Default::default(),
         })
     }
 

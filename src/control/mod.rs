@@ -8,6 +8,7 @@ pub mod access_log;
 pub mod admin;
 pub mod source;
 
+mod certificates;
 mod cores;
 mod fleet;
 mod helper;
@@ -198,6 +199,7 @@ impl Launch {
             config_applied_at_s: process::unix_time_s(),
             last_reload_success: true,
             admin: admin.address.clone(),
+            certificates: certificates::view(snapshot),
             descriptors_max: descriptors,
             ..ProcessView::default()
         }

@@ -66,15 +66,27 @@ impl Source {
             Source::File(path) => snapshot::load(path, ids, version),
             Source::Text { name, text } => snapshot::load_text(name, text, ids, version),
         };
-        let refused = |rejected: Box<snapshot::Rejected>| Rejected {
-            rendered: rejected.render(false),
-            count: rejected.count(),
-        };
-        let loaded = loaded.map_err(refused)?;
-        let warnings = loaded.warnings_text(false);
-        let taken = Taken { snapshot: Arc::new(loaded.snapshot), sources: loaded.sources };
-        Ok(Loaded { taken, warnings })
+        rendered(loaded)
     }
+}
+
+/// Compiles what was taken once more, with the certificates that it names as they stand now. Blocks.
+///
+/// # Errors
+/// Everything that is wrong with them.
+pub fn load_again(sources: &Sources, ids: &mut Ids, version: u64) -> Result<Loaded, Rejected> {
+    rendered(snapshot::load_again(sources, ids, version))
+}
+
+fn rendered(loaded: Result<snapshot::Loaded, Box<snapshot::Rejected>>) -> Result<Loaded, Rejected> {
+    let refused = |rejected: Box<snapshot::Rejected>| Rejected {
+        rendered: rejected.render(false),
+        count: rejected.count(),
+    };
+    let loaded = loaded.map_err(refused)?;
+    let warnings = loaded.warnings_text(false);
+    let taken = Taken { snapshot: Arc::new(loaded.snapshot), sources: loaded.sources };
+    Ok(Loaded { taken, warnings })
 }
 
 impl fmt::Display for Source {

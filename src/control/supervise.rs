@@ -147,6 +147,7 @@ impl Supervisor {
             }
             Event::Report(Report::Drained { worker, cut }) => self.on_drained(worker, cut, now),
             Event::Reload(caller) => self.on_reload(Some(caller), now),
+            Event::CertificatesChanged => self.on_certificates_changed(now),
             Event::Compiled(compiled) => self.on_compiled(compiled, now),
             Event::Resolved(name, answer) => {
                 if let Some(warning) = self.names.answer(name, answer) {

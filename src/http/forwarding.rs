@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
 
 /// Facts of one client connection for forwarding fields, in the form they are sent.
 #[derive(Clone, Debug)]
@@ -9,34 +10,50 @@ pub struct Forwarding {
     /// The peer's address.
     pub client: IpAddr,
     /// The peer's address as text.
-    pub client_text: Box<str>,
+    pub client_text: Rc<str>,
     /// Whether what the peer says about earlier hops is believed.
     pub trusted: bool,
     /// The port that it connected to.
     pub port: u16,
+    /// Whether it speaks TLS.
+    pub secure: bool,
     /// `X-Forwarded-For`, `-Proto` and `-Port` lines for a peer that is not believed, made once per
     /// connection.
-    pub lines: Box<[u8]>,
+    pub lines: Rc<[u8]>,
 }
 
 impl Forwarding {
     /// The facts of a connection from `peer`.
     pub fn new(peer: SocketAddr, port: u16, trusted: bool) -> Forwarding {
         let client = peer.ip().to_canonical();
-        let client_text = client.to_string();
+        let client_text = client.to_string().into();
+        let mut facts =
+            Forwarding { client, client_text, trusted, port, secure: false, lines: Rc::default() };
+        facts.write_lines();
+        facts
+    }
+
+    /// The client speaks TLS.
+    pub fn secured(&mut self) {
+        self.secure = true;
+        self.write_lines();
+    }
+
+    /// `https` where the client speaks TLS, else `http`.
+    pub fn scheme(&self) -> &'static str {
+        if self.secure { "https" } else { "http" }
+    }
+
+    fn write_lines(&mut self) {
         let mut lines = String::with_capacity(96);
+        let Forwarding { client_text, port, .. } = self;
+        let scheme = if self.secure { "https" } else { "http" };
         write!(
             lines,
-            "X-Forwarded-For: {client_text}\r\nX-Forwarded-Proto: http\r\nX-Forwarded-Port: {port}\r\n"
+            "X-Forwarded-For: {client_text}\r\nX-Forwarded-Proto: {scheme}\r\nX-Forwarded-Port: {port}\r\n"
         )
         .expect("writing to a string does not fail");
-        Forwarding {
-            client,
-            client_text: client_text.into(),
-            trusted,
-            port,
-            lines: lines.into_bytes().into(),
-        }
+        self.lines = lines.into_bytes().into();
     }
 
     /// The client as RFC 7239 section 6 writes a node.
@@ -114,6 +131,9 @@ mod tests {
             &*facts.lines,
             b"X-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Proto: http\r\nX-Forwarded-Port: 8080\r\n"
         );
+        let mut facts = facts;
+        facts.secured();
+        assert!(memchr::memmem::find(&facts.lines, b"-Proto: https\r\n").is_some());
         let peer = "[2001:db8::1]:1".parse().expect("an address");
         assert_eq!(Forwarding::new(peer, 1, false).node(), "\"[2001:db8::1]\"");
     }

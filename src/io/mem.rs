@@ -174,6 +174,36 @@ impl End {
         (result, buf)
     }
 
+    /// Reads without waiting. `None`: nothing is there.
+    pub(super) fn read_now(&self, buf: &mut Buf) -> io::Result<Option<usize>> {
+        let mut bytes = self.incoming.bytes.borrow_mut();
+        if self.incoming.reset.get() {
+            return Err(io::ErrorKind::ConnectionReset.into());
+        }
+        if bytes.is_empty() && !self.incoming.ended.get() {
+            return Ok(None);
+        }
+        let count = bounded(bytes.len().min(buf.spare()), self.faults.read_max.get());
+        buf.extend(&bytes.drain(..count).collect::<Vec<u8>>());
+        drop(bytes);
+        wake(&self.incoming.room);
+        Ok(Some(count))
+    }
+
+    /// Writes as much as is taken without waiting.
+    pub(super) fn write_now(&self, sent: &[u8]) -> io::Result<usize> {
+        if self.outgoing.reset.get() || self.outgoing.ended.get() {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        let mut bytes = self.outgoing.bytes.borrow_mut();
+        let room = PIPE_BYTES_MAX.saturating_sub(bytes.len());
+        let count = bounded(sent.len().min(room), self.faults.write_max.get());
+        bytes.extend(&sent[..count]);
+        drop(bytes);
+        self.outgoing.wake();
+        Ok(count)
+    }
+
     pub(super) async fn write(&self, buf: Buf) -> (io::Result<usize>, Buf) {
         if self.faults.strikes() {
             self.reset();

@@ -9,7 +9,10 @@ pub mod runtime;
 pub mod connect;
 pub mod listener;
 pub mod mem;
+pub mod poll;
+pub mod signal;
 pub mod stream;
+pub mod tls;
 pub mod wait;
 pub mod wake;
 
@@ -22,6 +25,7 @@ mod cancel;
 pub use cancel::Cancel;
 pub use driver::{DriverChoice, DriverKind, DriverReport};
 pub use listener::Listener;
+pub use poll::{PollIo, Poller};
 pub use runtime::{sleep_ms, spawn};
 pub use stream::{Handle, Peek, Shutdown, Stream};
 pub use wait::{Target, Wait};

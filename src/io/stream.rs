@@ -1,18 +1,20 @@
-//! Byte streams: TCP, Unix sockets, and memory for simulation.
+//! Byte streams: TCP, Unix sockets, TLS over either, and memory for simulation.
 #![allow(unsafe_code)] // Two pumps share one descriptor; see `Shared`.
 
 use std::cell::UnsafeCell;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::rc::Rc;
 use std::time::Duration;
 
 use monoio::io::{AsyncReadRent, AsyncWriteRent, CancelableAsyncReadRent};
 use monoio::net::{TcpStream, UnixStream};
-use rustix::net::RecvFlags;
+use rustix::net::{RecvFlags, SendFlags};
 
 use super::cancel::Cancel;
 use super::mem::{Closer, End};
+use super::signal::Signal;
+use super::tls::TlsStream;
 use crate::base::buffer::Buf;
 
 /// A connection. Reading and writing take `&self`, so that two pumps may share it; at most one read
@@ -24,6 +26,8 @@ pub enum Stream {
     Unix(Shared<UnixStream>),
     /// In memory.
     Mem(End),
+    /// TLS over one of the others.
+    Tls(Box<TlsStream>),
 }
 
 /// Which direction is shut down.
@@ -55,6 +59,8 @@ pub enum Handle {
     Fd(RawFd),
     /// A stream in memory.
     Mem(Rc<Closer>),
+    /// One stream of a shared connection.
+    Signal(Rc<Signal>),
 }
 
 /// A runtime stream of which reader and writer hold the same one.
@@ -96,6 +102,7 @@ impl Stream {
             Stream::Tcp(stream) => stream.get().read(buf).await,
             Stream::Unix(stream) => stream.get().read(buf).await,
             Stream::Mem(end) => end.read(buf, None).await,
+            Stream::Tls(tls) => tls.read(buf, None).await,
         }
     }
 
@@ -106,6 +113,7 @@ impl Stream {
             Stream::Tcp(stream) => stream.get().cancelable_read(buf, cancel.handle()).await,
             Stream::Unix(stream) => stream.get().cancelable_read(buf, cancel.handle()).await,
             Stream::Mem(end) => end.read(buf, Some(cancel)).await,
+            Stream::Tls(tls) => tls.read(buf, Some(cancel)).await,
         }
     }
 
@@ -116,6 +124,7 @@ impl Stream {
             Stream::Tcp(stream) => stream.get().write(buf).await,
             Stream::Unix(stream) => stream.get().write(buf).await,
             Stream::Mem(end) => end.write(buf).await,
+            Stream::Tls(tls) => tls.write(buf).await,
         }
     }
 
@@ -125,12 +134,30 @@ impl Stream {
             Stream::Tcp(stream) => stream.get().readable(false).await,
             Stream::Unix(stream) => stream.get().readable(false).await,
             Stream::Mem(end) => end.readable().await,
+            Stream::Tls(tls) => tls.readable().await,
         }
     }
 
-    /// Shuts one direction or both down, at once.
+    /// Shuts one direction or both down, at once. To a peer that speaks TLS an end without
+    /// [`Stream::finish`] looks like a cut.
     pub fn shutdown(&self, how: Shutdown) {
         self.handle().shutdown(how);
+    }
+
+    /// Ends the writing direction so that the peer knows that nothing was cut. It is a write.
+    pub async fn finish(&self) {
+        match self {
+            Stream::Tls(tls) => tls.finish().await,
+            _ => self.shutdown(Shutdown::Write),
+        }
+    }
+
+    /// What TLS knows of this connection, where it is one.
+    pub fn tls(&self) -> Option<&TlsStream> {
+        match self {
+            Stream::Tls(tls) => Some(tls),
+            _ => None,
+        }
     }
 
     /// Has the close, which is to follow, reset the connection, so that the peer cannot take what it
@@ -145,6 +172,7 @@ impl Stream {
             // A Unix socket has no reset: its peer sees the end, and framing has to tell.
             Stream::Unix(_) => {}
             Stream::Mem(end) => end.reset(),
+            Stream::Tls(tls) => tls.inner().reset(),
         }
     }
 
@@ -154,6 +182,7 @@ impl Stream {
             Stream::Tcp(stream) => stream.fd,
             Stream::Unix(stream) => stream.fd,
             Stream::Mem(end) => return end.peek(),
+            Stream::Tls(tls) => return tls.peek(),
         };
         let mut byte = [0u8; 1];
         // SAFETY: the stream is borrowed, so its descriptor is open.
@@ -172,11 +201,98 @@ impl Stream {
             Stream::Tcp(stream) => Handle::Fd(stream.fd),
             Stream::Unix(stream) => Handle::Fd(stream.fd),
             Stream::Mem(end) => Handle::Mem(end.closer()),
+            Stream::Tls(tls) => tls.inner().handle(),
         }
     }
 }
 
-impl<T> std::os::fd::AsFd for Shared<T> {
+impl std::fmt::Debug for Stream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Stream::Tcp(stream) => write!(f, "Tcp({})", stream.fd),
+            Stream::Unix(stream) => write!(f, "Unix({})", stream.fd),
+            Stream::Mem(_) => f.write_str("Mem"),
+            Stream::Tls(tls) => tls.fmt(f),
+        }
+    }
+}
+
+/// The same without TLS, for what TLS itself reads and writes: records.
+impl Stream {
+    pub(super) async fn read_bare(
+        &self,
+        buf: Buf,
+        cancel: Option<&Cancel>,
+    ) -> (io::Result<usize>, Buf) {
+        match (self, cancel) {
+            (Stream::Tcp(stream), None) => stream.get().read(buf).await,
+            (Stream::Unix(stream), None) => stream.get().read(buf).await,
+            (Stream::Tcp(stream), Some(cancel)) => {
+                stream.get().cancelable_read(buf, cancel.handle()).await
+            }
+            (Stream::Unix(stream), Some(cancel)) => {
+                stream.get().cancelable_read(buf, cancel.handle()).await
+            }
+            (Stream::Mem(end), cancel) => end.read(buf, cancel).await,
+            (Stream::Tls(_), _) => (Err(nested()), buf),
+        }
+    }
+
+    pub(super) async fn write_bare(&self, buf: Buf) -> (io::Result<usize>, Buf) {
+        match self {
+            Stream::Tcp(stream) => stream.get().write(buf).await,
+            Stream::Unix(stream) => stream.get().write(buf).await,
+            Stream::Mem(end) => end.write(buf).await,
+            Stream::Tls(_) => (Err(nested()), buf),
+        }
+    }
+
+    pub(super) async fn readable_bare(&self) -> io::Result<()> {
+        match self {
+            Stream::Tcp(stream) => stream.get().readable(false).await,
+            Stream::Unix(stream) => stream.get().readable(false).await,
+            Stream::Mem(end) => end.readable().await,
+            Stream::Tls(_) => Err(nested()),
+        }
+    }
+
+    /// Reads without waiting. `None`: nothing is there.
+    pub(super) fn read_now(&self, buf: &mut Buf) -> io::Result<Option<usize>> {
+        let fd = match self {
+            Stream::Tcp(stream) => stream.as_fd(),
+            Stream::Unix(stream) => stream.as_fd(),
+            Stream::Mem(end) => return end.read_now(buf),
+            Stream::Tls(_) => return Err(nested()),
+        };
+        let spare = rustix::buffer::spare_capacity(buf.vec_mut());
+        match rustix::net::recv(fd, spare, RecvFlags::DONTWAIT) {
+            Ok((count, _)) => Ok(Some(count)),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Writes as much as is taken without waiting.
+    pub(super) fn write_now(&self, bytes: &[u8]) -> io::Result<usize> {
+        let fd = match self {
+            Stream::Tcp(stream) => stream.as_fd(),
+            Stream::Unix(stream) => stream.as_fd(),
+            Stream::Mem(end) => return end.write_now(bytes),
+            Stream::Tls(_) => return Err(nested()),
+        };
+        match rustix::net::send(fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(0),
+            sent => sent.map_err(Into::into),
+        }
+    }
+}
+
+/// TLS in TLS, which nothing builds.
+fn nested() -> io::Error {
+    io::ErrorKind::Unsupported.into()
+}
+
+impl<T> AsFd for Shared<T> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the descriptor is open as long as the stream, which is borrowed.
         unsafe { BorrowedFd::borrow_raw(self.fd) }
@@ -199,6 +315,7 @@ impl Handle {
                 let _ = rustix::net::shutdown(fd, how);
             }
             Handle::Mem(closer) => closer.shutdown(how),
+            Handle::Signal(signal) => signal.shutdown(how),
         }
     }
 }
@@ -210,7 +327,7 @@ pub fn reset_by_peer(handles: &[Handle]) -> Vec<usize> {
         .enumerate()
         .filter_map(|(index, handle)| match handle {
             Handle::Fd(fd) => Some((index, *fd)),
-            Handle::Mem(_) => None,
+            Handle::Mem(_) | Handle::Signal(_) => None,
         })
         .collect();
     let mut polled: Vec<rustix::event::PollFd<'_>> = descriptors

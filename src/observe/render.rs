@@ -41,6 +41,8 @@ pub struct ProcessView {
     pub admin: String,
     /// Name and address of each listener.
     pub listeners: Vec<(String, String)>,
+    /// The certificates of each listener.
+    pub certificates: Vec<CertificateView>,
     /// In the order of their index.
     pub workers: Vec<WorkerView>,
     /// The labels of the configuration in force.
@@ -65,6 +67,21 @@ pub struct ProcessView {
     pub open_descriptors: u64,
     /// Descriptors that the process may open.
     pub descriptors_max: u64,
+}
+
+/// A certificate of a listener.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CertificateView {
+    /// Name of the listener.
+    pub listener: String,
+    /// The file that it was read from.
+    pub path: String,
+    /// Its subject.
+    pub subject: String,
+    /// The hosts that it is for.
+    pub hosts: Vec<String>,
+    /// Until when it is valid, in seconds since 1970.
+    pub not_after_s: i64,
 }
 
 /// What the process is doing as a whole.

@@ -7,7 +7,9 @@ use super::forward::Place;
 use crate::error::ErrorKind;
 use crate::http::Version;
 use crate::observe::Finished;
-use crate::observe::access_log::AccessRecord;
+use crate::observe::access_log::{AccessRecord, AnnouncedTexts, TlsRecord};
+use crate::proxy_protocol::{Announced, Fact};
+use crate::tls::{TlsFact, TlsFacts};
 
 /// Records how an exchange ended.
 pub(super) fn record(exchange: &Exchange, place: &Place<'_>) {
@@ -97,6 +99,7 @@ fn log(exchange: &Exchange, place: &Place<'_>, times: &Times) {
         version: match request.version {
             Version::Http10 => "HTTP/1.0",
             Version::Http11 => "HTTP/1.1",
+            Version::Http2 => "HTTP/2.0",
         },
         host: context.host().unwrap_or_default(),
         referer: context.referer(),
@@ -118,8 +121,30 @@ fn log(exchange: &Exchange, place: &Place<'_>, times: &Times) {
         connect_us: context.timing.connect_us,
         upstream_head_us: times.upstream_head_us,
         error: answer.error.map(ErrorKind::code),
+        tls: context.tls.as_deref().map(tls).unwrap_or_default(),
         // Without a route nothing was waited for: what is in force is what it was looked up in.
         config_version: plans.version().unwrap_or_else(|| place.core.snapshot().version),
         worker: place.core.index,
+        announced: context.announced.as_deref().map(announced).unwrap_or_default(),
     });
+}
+
+fn announced(announced: &Announced) -> AnnouncedTexts<'_> {
+    let text = |fact| announced.fact(fact).unwrap_or_default();
+    AnnouncedTexts {
+        authority: text(Fact::Authority),
+        unique_id: text(Fact::UniqueId),
+        alpn: text(Fact::Alpn),
+        ssl_version: text(Fact::SslVersion),
+        ssl_cn: text(Fact::SslCn),
+    }
+}
+
+fn tls(facts: &TlsFacts) -> TlsRecord<'_> {
+    TlsRecord {
+        version: facts.version,
+        cipher: facts.cipher,
+        sni: &facts.sni,
+        client_subject: facts.get(TlsFact::CertSubject).unwrap_or_default(),
+    }
 }

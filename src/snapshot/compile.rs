@@ -6,13 +6,14 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use super::{
-    AdminPlan, DriverChoice, Ids, ListenerPlan, RuntimePlan, Snapshot, filters, rivals, routes,
+    AdminPlan, DriverChoice, Http2Plan, Ids, ListenerPlan, RuntimePlan, Snapshot, filters, rivals,
+    routes, tls,
 };
 use crate::config::decode::Decoder;
 use crate::config::diagnostic::Span;
 use crate::config::read::Address;
 use crate::config::tree::{Node, Spanned};
-use crate::config::written::{self, Admin, Config, Driver, LogFormat, Route};
+use crate::config::written::{self, Admin, Config, Driver, LogFormat, ProxyProtocol, Route};
 use crate::config::{Diagnostic, Diagnostics, Gathered, Source};
 use crate::filter::{Entry, FilterChain};
 use crate::http::HeadLimits;
@@ -20,8 +21,10 @@ use crate::limits::*;
 use crate::observe::Names;
 use crate::observe::access_log::{AccessLogPlan, Format, Target as LogTarget};
 use crate::observe::series::EndpointName;
+use crate::proxy_protocol::Mode;
 use crate::route::{RoutePlan, RouteTable};
-use crate::upstream::{EndpointAddress, EndpointPlan, UpstreamId, UpstreamPlan};
+use crate::tls::{ClientTls, ServerTls};
+use crate::upstream::{EndpointAddress, EndpointPlan, Protocol, UpstreamId, UpstreamPlan};
 
 /// Compiles a TOML text: the snapshot and warnings.
 ///
@@ -67,10 +70,15 @@ pub fn compile_tree(
     let chains = rules.iter().map(chain).collect();
     let mut found = take(&mut decoder.found);
     check_addresses(&config, &mut found);
-    config.listeners.iter().for_each(|listener| check_head(listener, &mut found));
+    config.listeners.iter().for_each(|listener| {
+        check_head(listener, &mut found);
+        check_proxy_protocol(listener, &mut found);
+    });
     config.upstreams.iter().for_each(|upstream| check_endpoints(upstream, &mut found));
     let whole: Vec<_> = rules.iter().filter_map(|(r, rule)| Some((*r, rule.as_ref()?))).collect();
     rivals::check(&config, &whole, &mut found);
+    let mut tls = tls::Compiled::new(&config, ids);
+    found.append(take(&mut tls.files.errors));
     if !found.is_empty() {
         ids.refuse();
         return Err(found);
@@ -79,7 +87,8 @@ pub fn compile_tree(
     found.append(unused_upstreams(&config));
     rivals::warnings(&whole, &mut found);
     filters.warn(&mut found);
-    Ok((snapshot(&config, rules, chains, ids, version), found))
+    found.append(take(&mut tls.files.warnings));
+    Ok((snapshot(&config, (rules, chains), tls, ids, version), found))
 }
 
 /// Two sockets cannot listen on one address, nor on all addresses of a port and on one of them.
@@ -186,6 +195,19 @@ fn check_head(listener: &written::Listener, found: &mut Diagnostics) {
     });
 }
 
+/// A header that anybody may send names anybody: somebody must be trusted.
+fn check_proxy_protocol(listener: &written::Listener, found: &mut Diagnostics) {
+    let Some(mode) = &listener.proxy_protocol else { return };
+    if mode.value != ProxyProtocol::Off && listener.trusted_proxies.is_empty() {
+        let remedy = "add `trusted_proxies`, the addresses of the balancers that send the header";
+        found.push(
+            Diagnostic::error(mode.span(), "`proxy_protocol` needs `trusted_proxies`")
+                .label("no header could be believed")
+                .remedy(remedy),
+        );
+    }
+}
+
 /// An endpoint stands once in its upstream, and one at least takes traffic.
 fn check_endpoints(upstream: &written::Upstream, found: &mut Diagnostics) {
     let endpoints = &upstream.endpoints.value;
@@ -224,18 +246,23 @@ fn unused_upstreams(config: &Config<'_>) -> Diagnostics {
     warnings
 }
 
+/// The routes as written, and what they were read as.
+type Rules<'c, 't> = Vec<(&'c Route<'t>, Option<routes::Rule>)>;
+
 /// Everything has been checked: this cannot fail.
 fn snapshot(
     config: &Config<'_>,
-    rules: Vec<(&Route<'_>, Option<routes::Rule>)>,
-    chains: Vec<Arc<FilterChain>>,
+    (rules, chains): (Rules<'_, '_>, Vec<Arc<FilterChain>>),
+    tls: tls::Compiled,
     ids: &mut Ids,
     version: u64,
 ) -> Snapshot {
-    let listeners: Vec<_> =
-        config.listeners.iter().map(|written| Arc::new(listener(written, ids))).collect();
-    let upstreams: Vec<_> =
-        config.upstreams.iter().map(|written| Arc::new(upstream(written, ids))).collect();
+    let listeners: Vec<_> = (config.listeners.iter().zip(tls.listeners))
+        .map(|(written, tls)| Arc::new(listener(written, tls, ids)))
+        .collect();
+    let upstreams: Vec<_> = (config.upstreams.iter().zip(tls.upstreams))
+        .map(|(written, tls)| Arc::new(upstream(written, tls, ids)))
+        .collect();
     let by_name: HashMap<&str, UpstreamId> =
         upstreams.iter().map(|upstream| (&*upstream.name, upstream.id)).collect();
     let rules = rules.into_iter().filter_map(|(written, rule)| Some((written, rule?)));
@@ -247,7 +274,7 @@ fn snapshot(
     let routes = RouteTable::new(plans.iter().cloned());
     let fine_timeouts = listeners
         .iter()
-        .flat_map(|l| [l.head_timeout_ms, l.body_timeout_ms, l.idle_timeout_ms, l.write_timeout_ms])
+        .flat_map(|l| listener_timeouts(l))
         .chain(upstreams.iter().flat_map(|u| upstream_timeouts(u)))
         .chain(config.routes.iter().flat_map(|r| [r.response_ms, r.total_ms]).flatten())
         .any(|timeout_ms| timeout_ms < 1_000);
@@ -267,6 +294,7 @@ fn snapshot(
         chains,
         filters,
         names,
+        watched: tls.files.watched,
         fine_timeouts,
     }
 }
@@ -306,13 +334,24 @@ fn each_once(chains: &[Arc<FilterChain>]) -> Vec<Entry> {
     entries.filter(|entry| seen.insert(entry.id)).cloned().collect()
 }
 
-fn upstream_timeouts(plan: &UpstreamPlan) -> [u64; 5] {
+fn listener_timeouts(plan: &ListenerPlan) -> [u64; 5] {
+    [
+        plan.head_timeout_ms,
+        plan.body_timeout_ms,
+        plan.idle_timeout_ms,
+        plan.write_timeout_ms,
+        plan.handshake_timeout_ms,
+    ]
+}
+
+fn upstream_timeouts(plan: &UpstreamPlan) -> [u64; 6] {
     [
         plan.connect_timeout_ms,
         plan.response_timeout_ms,
         plan.body_timeout_ms,
         plan.idle_timeout_ms,
         plan.tunnel_timeout_ms,
+        plan.tunnel_total_timeout_ms.unwrap_or(TUNNEL_IDLE_TIMEOUT_MS),
     ]
 }
 
@@ -352,41 +391,84 @@ fn head_limits(written: &written::Listener) -> HeadLimits {
     }
 }
 
-fn listener(written: &written::Listener, ids: &mut Ids) -> ListenerPlan {
+fn listener(
+    written: &written::Listener,
+    tls: Option<Arc<ServerTls>>,
+    ids: &mut Ids,
+) -> ListenerPlan {
     let timeouts = &written.timeouts;
     ListenerPlan {
         id: ids.listener(&written.name.value, written.address.value),
         name: written.name.value.clone(),
         address: written.address.value,
         trusted_proxies: written.trusted_proxies.clone(),
+        proxy_protocol: match written.proxy_protocol.as_ref().map(|written| written.value) {
+            None | Some(ProxyProtocol::Off) => Mode::Off,
+            Some(ProxyProtocol::Optional) => Mode::Optional,
+            Some(ProxyProtocol::Required) => Mode::Required,
+        },
         head: head_limits(written),
         head_timeout_ms: timeouts.head_ms.unwrap_or(HEAD_TIMEOUT_MS),
         body_timeout_ms: timeouts.body_ms.unwrap_or(BODY_TIMEOUT_MS),
         idle_timeout_ms: timeouts.idle_ms.unwrap_or(IDLE_TIMEOUT_MS),
         write_timeout_ms: timeouts.write_ms.unwrap_or(WRITE_TIMEOUT_MS),
+        handshake_timeout_ms: timeouts.handshake_ms.unwrap_or(HANDSHAKE_TIMEOUT_MS),
+        tls,
         via: written.via,
         forwarded: written.forwarded,
+        h2c: written.h2c,
+        http2: http2(&written.http2),
     }
 }
 
-fn upstream(written: &written::Upstream, ids: &mut Ids) -> UpstreamPlan {
+fn http2(written: &written::Http2) -> Http2Plan {
+    let default = Http2Plan::default();
+    let given = |value: Option<u64>| value.and_then(|value| u32::try_from(value).ok());
+    let streams_max = written.streams_max.map(|value| value as u64);
+    Http2Plan {
+        streams_max: given(streams_max).unwrap_or(default.streams_max),
+        window_bytes: given(written.window_bytes).unwrap_or(default.window_bytes),
+        connection_window_bytes: given(written.connection_window_bytes)
+            .unwrap_or(default.connection_window_bytes),
+    }
+}
+
+fn upstream(
+    written: &written::Upstream,
+    tls: Option<Arc<ClientTls>>,
+    ids: &mut Ids,
+) -> UpstreamPlan {
     let id = ids.upstream(&written.name.value);
     let timeouts = &written.timeouts;
     UpstreamPlan {
         id,
         name: written.name.value.clone(),
-        endpoints: written.endpoints.value.iter().map(|e| endpoint(e, id, ids)).collect(),
+        endpoints: (written.endpoints.value.iter())
+            .map(|e| endpoint(e, id, (written.protocol, tls.as_ref()), ids))
+            .collect(),
+        tls,
         connect_timeout_ms: timeouts.connect_ms.unwrap_or(CONNECT_TIMEOUT_MS),
         response_timeout_ms: timeouts.response_ms.unwrap_or(RESPONSE_TIMEOUT_MS),
         body_timeout_ms: timeouts.body_ms.unwrap_or(UPSTREAM_BODY_TIMEOUT_MS),
         idle_timeout_ms: timeouts.idle_ms.unwrap_or(UPSTREAM_IDLE_TIMEOUT_MS),
         tunnel_timeout_ms: timeouts.tunnel_ms.unwrap_or(TUNNEL_IDLE_TIMEOUT_MS),
+        tunnel_total_timeout_ms: timeouts.tunnel_total_ms,
         in_flight_max: written.in_flight_max.unwrap_or(0),
         idle_connections_max: written.idle_connections_max.unwrap_or(POOL_IDLE_DEFAULT),
     }
 }
 
-fn endpoint(written: &written::Endpoint, upstream: UpstreamId, ids: &mut Ids) -> EndpointPlan {
+fn endpoint(
+    written: &written::Endpoint,
+    upstream: UpstreamId,
+    (protocol, tls): (written::Protocol, Option<&Arc<ClientTls>>),
+    ids: &mut Ids,
+) -> EndpointPlan {
+    let protocol = match protocol {
+        written::Protocol::Http1 => Protocol::Http1,
+        written::Protocol::Http2 => Protocol::Http2,
+        written::Protocol::Auto => Protocol::Auto,
+    };
     let address = match written.address.value.clone() {
         Address::Socket(address) => EndpointAddress::Socket(address),
         Address::Name(host, port) => EndpointAddress::Name(host, port),
@@ -394,8 +476,10 @@ fn endpoint(written: &written::Endpoint, upstream: UpstreamId, ids: &mut Ids) ->
     };
     let weight = written.weight.and_then(|weight| u32::try_from(weight).ok());
     EndpointPlan {
-        id: ids.endpoint(upstream, &address),
+        id: ids.endpoint(upstream, &address, (protocol, tls.map(|tls| tls.identity()))),
+        tls: tls.and_then(|tls| tls.to(&tls::host_of(&written.address.value))),
         address,
+        protocol,
         authority: written.written.clone(),
         weight: weight.unwrap_or(WEIGHT_DEFAULT),
         zone: written.zone.clone(),

@@ -38,6 +38,15 @@ pub fn load(path: &Path, ids: &mut Ids, version: u64) -> Result<Loaded, Box<Reje
     compiled(Gathered::from_file(path, &|name| std::env::var_os(name)), ids, version)
 }
 
+/// Compiles texts that have been taken once more, with the files that they name as they stand now.
+/// `ids` change only if it is taken.
+///
+/// # Errors
+/// Everything that is wrong with what they name.
+pub fn load_again(sources: &Sources, ids: &mut Ids, version: u64) -> Result<Loaded, Box<Rejected>> {
+    compiled(Gathered::again(sources, &|name| std::env::var_os(name)), ids, version)
+}
+
 /// Checks and compiles a text that includes no other. `ids` change only if it is taken.
 ///
 /// # Errors

@@ -11,10 +11,11 @@ pub mod load;
 mod filters;
 mod rivals;
 mod routes;
+mod tls;
 
 pub use compile::{compile, compile_tree};
 pub use ids::{Ids, ListenerId};
-pub use load::{Loaded, Rejected, effective, load, load_source, load_text};
+pub use load::{Loaded, Rejected, effective, load, load_again, load_source, load_text};
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -24,10 +25,13 @@ use ipnet::IpNet;
 
 use crate::filter::{Entry, FilterChain};
 use crate::http::HeadLimits;
+pub use crate::http2::Http2Plan;
 pub use crate::io::driver::DriverChoice;
 use crate::observe::Names;
 use crate::observe::access_log::AccessLogPlan;
+use crate::proxy_protocol::Mode;
 use crate::route::{RoutePlan, RouteTable};
+use crate::tls::{ServerTls, Watched};
 use crate::upstream::UpstreamPlan;
 
 /// One compiled configuration.
@@ -55,6 +59,8 @@ pub struct Snapshot {
     pub filters: Vec<Entry>,
     /// What metrics call its parts.
     pub names: Arc<Names>,
+    /// The files of its certificates, as they stood when they were read.
+    pub watched: Vec<Watched>,
     /// Whether any timeout is below a second, so that sweeps must be fine.
     pub fine_timeouts: bool,
 }
@@ -96,6 +102,8 @@ pub struct ListenerPlan {
     pub address: SocketAddr,
     /// Peers whose forwarding fields are believed.
     pub trusted_proxies: Vec<IpNet>,
+    /// `proxy_protocol`
+    pub proxy_protocol: Mode,
     /// `head_bytes_max`, `headers_max`, `uri_bytes_max`
     pub head: HeadLimits,
     /// `timeouts.head`
@@ -106,10 +114,18 @@ pub struct ListenerPlan {
     pub idle_timeout_ms: u64,
     /// `timeouts.write`
     pub write_timeout_ms: u64,
+    /// `timeouts.handshake`
+    pub handshake_timeout_ms: u64,
+    /// `tls`, for listeners whose clients speak it.
+    pub tls: Option<Arc<ServerTls>>,
     /// `via`: whether to add Via (RFC 9110 section 7.6.3).
     pub via: bool,
     /// `forwarded`: whether to add Forwarded (RFC 7239).
     pub forwarded: bool,
+    /// `h2c`: whether HTTP/2 is understood without TLS, by its preface.
+    pub h2c: bool,
+    /// `http2`
+    pub http2: Http2Plan,
 }
 
 impl ListenerPlan {

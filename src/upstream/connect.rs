@@ -1,19 +1,34 @@
-//! Getting a connection to an endpoint: a pooled one, or a new one.
+//! Getting a connection to an endpoint: a pooled one, a place on a shared one, or a new one.
 
+use std::future::poll_fn;
 use std::io;
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::Instant;
 
 use super::group::Endpoint;
-use super::plan::EndpointAddress;
+use super::plan::{EndpointAddress, Protocol};
 use super::pool::Lease;
+use super::shared::connect_shared;
+use crate::base::buffer::Buf;
 use crate::error::ErrorKind;
-use crate::io::Stream;
 use crate::io::connect::{connect_tcp, connect_unix};
+use crate::io::tls::{HandshakeError, HandshakeFailure, Session, handshake};
+use crate::io::{Shutdown, Stream, sleep_ms};
 use crate::limits::TIMEOUT_MS_MIN;
 
 /// Addresses of one name that are tried for one request.
 const ADDRESSES_TRIED_MAX: usize = 3;
+
+/// What is spoken on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spoken {
+    /// HTTP/1.1
+    Http1,
+    /// HTTP/2
+    Http2,
+}
 
 /// A pooled connection, where there is one that is alive.
 #[inline]
@@ -21,33 +36,146 @@ pub fn acquire(endpoint: &Rc<Endpoint>) -> Option<Lease> {
     Lease::pooled(endpoint)
 }
 
-/// A new connection, within `timeout_ms` over all its addresses.
+/// A new connection, within `timeout_ms` over all its addresses. Where HTTP/2 is spoken it may be a
+/// place on one that others have made, or are making within their `connect_ms`.
 ///
 /// # Errors
-/// The kinds whose retry is [`crate::error::Retry::Unsent`].
-pub async fn connect(endpoint: &Rc<Endpoint>, timeout_ms: u64) -> Result<Lease, ErrorKind> {
-    endpoint.counters.pool_misses.increment();
-    if let EndpointAddress::Unix(path) = &endpoint.plan.address {
-        let connected = connect_unix(path, timeout_ms).await;
-        return connected
-            .map(|stream| Lease::fresh(endpoint, stream))
-            .map_err(|error| kind(&error));
+/// The kinds whose retry is [`crate::error::Retry::Unsent`], and
+/// [`ErrorKind::UpstreamCertificate`].
+pub async fn connect(
+    endpoint: &Rc<Endpoint>,
+    connect_ms: u64,
+    timeout_ms: u64,
+) -> Result<Lease, ErrorKind> {
+    if endpoint.spoken() == Spoken::Http2
+        && let Some(lease) = connect_shared(endpoint, connect_ms, timeout_ms).await?
+    {
+        return Ok(lease);
     }
+    endpoint.counters.pool_misses.increment();
+    let (stream, spoken) = dial(endpoint, timeout_ms).await?;
+    match spoken {
+        Spoken::Http1 => Ok(Lease::fresh(endpoint, stream)),
+        // It has learned HTTP/2 since: the next connection is made for all.
+        Spoken::Http2 => {
+            let shared = connect_shared(endpoint, connect_ms, timeout_ms).await?;
+            shared.ok_or(ErrorKind::ProtocolMismatch)
+        }
+    }
+}
+
+/// A new connection, and what is spoken on it.
+pub(super) async fn dial(
+    endpoint: &Endpoint,
+    timeout_ms: u64,
+) -> Result<(Stream, Spoken), ErrorKind> {
+    let stream = reach(endpoint, timeout_ms).await?;
+    let chosen = stream.tls().map(|tls| tls.alpn() == Some(b"h2"));
+    let spoken = match (endpoint.plan.protocol, chosen) {
+        (Protocol::Http2, Some(false)) => return Err(ErrorKind::ProtocolMismatch),
+        (Protocol::Http2, _) | (Protocol::Auto, Some(true)) => Spoken::Http2,
+        // Nothing on clear text says what the origin would like.
+        (Protocol::Http1 | Protocol::Auto, _) => Spoken::Http1,
+    };
+    endpoint.set_spoken(spoken);
+    Ok((stream, spoken))
+}
+
+/// A connection to one of its addresses, its TLS handshake included.
+async fn reach(endpoint: &Endpoint, timeout_ms: u64) -> Result<Stream, ErrorKind> {
     let began = Instant::now();
+    if let EndpointAddress::Unix(path) = &endpoint.plan.address {
+        let stream = connect_unix(path, timeout_ms).await.map_err(|error| kind(&error))?;
+        return secure(endpoint, stream, left_ms(began, timeout_ms)).await;
+    }
     let tries = endpoint.address_count().clamp(1, ADDRESSES_TRIED_MAX);
     let mut failed = ErrorKind::NoEndpoint;
     for left in (1..=tries as u64).rev() {
         let Some(address) = endpoint.next_address() else { break };
-        let spent_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
         // An address that does not answer leaves time for the next.
-        let share_ms = (timeout_ms.saturating_sub(spent_ms) / left).max(TIMEOUT_MS_MIN);
-        let connected: io::Result<Stream> = connect_tcp(address, share_ms).await;
-        match connected {
-            Ok(stream) => return Ok(Lease::fresh(endpoint, stream)),
-            Err(error) => failed = kind(&error),
+        let share_ms = (left_ms(began, timeout_ms) / left).max(TIMEOUT_MS_MIN);
+        let (tried, connected) = (Instant::now(), connect_tcp(address, share_ms).await);
+        let secured = match connected {
+            Ok(stream) => secure(endpoint, stream, left_ms(tried, share_ms)).await,
+            Err(error) => Err(kind(&error)),
+        };
+        match secured {
+            Ok(stream) => return Ok(stream),
+            // Whoever answers there is not to be trusted with a second try.
+            Err(ErrorKind::UpstreamCertificate) => return Err(ErrorKind::UpstreamCertificate),
+            Err(kind) => failed = kind,
         }
     }
     Err(failed)
+}
+
+fn left_ms(since: Instant, timeout_ms: u64) -> u64 {
+    let spent_ms = u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
+    timeout_ms.saturating_sub(spent_ms)
+}
+
+/// Shakes hands over a connection that was just made, where the endpoint speaks TLS.
+async fn secure(endpoint: &Endpoint, stream: Stream, timeout_ms: u64) -> Result<Stream, ErrorKind> {
+    let Some(settings) = &endpoint.plan.tls else { return Ok(stream) };
+    let alpn: &[&str] = match endpoint.plan.protocol {
+        Protocol::Http1 => &["http/1.1"],
+        Protocol::Http2 => &["h2"],
+        Protocol::Auto => &["h2", "http/1.1"],
+    };
+    let session = settings.session(alpn).map_err(|error| {
+        tracing::error!(%error, "no TLS handshake can be begun");
+        ErrorKind::UpstreamTlsFailed
+    })?;
+    let counters = &endpoint.counters;
+    match shake(stream, Session::Client(session), timeout_ms.max(TIMEOUT_MS_MIN)).await {
+        Ok(stream) => {
+            counters.upstream_handshakes.increment();
+            if stream.tls().is_some_and(|tls| tls.resumed()) {
+                counters.upstream_handshakes_resumed.increment();
+            }
+            Ok(stream)
+        }
+        Err((error, late)) => {
+            counters.upstream_handshakes_failed.increment();
+            let (address, detail) = (&endpoint.plan.authority, &error.detail);
+            let reason = if late { "timeout" } else { error.reason.name() };
+            tracing::debug!(endpoint = %address, reason, %detail, "no TLS with an upstream");
+            Err(if late { ErrorKind::ConnectTimeout } else { kind_of_handshake(error.reason) })
+        }
+    }
+}
+
+/// A handshake within a time; whether that has passed. Its read is not dropped: the end of the time
+/// shuts the connection down, and the handshake sees it.
+async fn shake(
+    stream: Stream,
+    session: Session,
+    timeout_ms: u64,
+) -> Result<Stream, (HandshakeError, bool)> {
+    let handle = stream.handle();
+    let mut shaking = pin!(handshake(stream, session, Buf::empty()));
+    let (mut time, mut late) = (pin!(sleep_ms(timeout_ms)), false);
+    let shaken = poll_fn(|context| {
+        if let Poll::Ready(shaken) = shaking.as_mut().poll(context) {
+            return Poll::Ready(shaken);
+        }
+        if !late && time.as_mut().poll(context).is_ready() {
+            late = true;
+            handle.shutdown(Shutdown::Both);
+        }
+        Poll::Pending
+    });
+    let shaken = shaken.await;
+    shaken.map_err(|error| (error, late))
+}
+
+fn kind_of_handshake(reason: HandshakeFailure) -> ErrorKind {
+    match reason {
+        HandshakeFailure::CertificateRefused
+        | HandshakeFailure::CertificateExpired
+        | HandshakeFailure::NameMismatch => ErrorKind::UpstreamCertificate,
+        _ => ErrorKind::UpstreamTlsFailed,
+    }
 }
 
 fn kind(error: &io::Error) -> ErrorKind {

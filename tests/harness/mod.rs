@@ -15,12 +15,14 @@
 pub mod case;
 pub mod client;
 pub mod grammar;
+pub mod http2;
 pub mod judge;
 pub mod load;
 pub mod origin;
 pub mod process;
 pub mod proxy;
 pub mod response;
+pub mod tls;
 
 use std::time::{Duration, Instant};
 

@@ -6,6 +6,7 @@
 #![allow(dead_code, reason = "every crate that includes this uses a part of it")]
 
 pub mod body;
+pub mod proxy_protocol;
 pub mod routes;
 pub mod uri;
 

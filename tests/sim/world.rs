@@ -1,11 +1,11 @@
 //! The simulated world: a client, origins, the connection between them, and time.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Wake, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 
 use ringway::base::buffer::Buf;
 use ringway::io::mem::{End, Faults, pair, simulate_network};
@@ -15,7 +15,7 @@ use ringway::observe::access_log::log_queue;
 use ringway::proxy::{Downstream, ListenerState};
 use ringway::snapshot::{Ids, Snapshot, load_text};
 use ringway::state::Core;
-use ringway::worker::simulation::{busy, parked, sweep};
+use ringway::worker::simulation::{Stream as Begun, busy, http2, parked, sweep};
 
 /// What happens next.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,13 +64,15 @@ pub struct Origin {
     faults: Rc<Faults>,
 }
 
+type Task = Pin<Box<dyn Future<Output = ()>>>;
+
 pub struct World {
     pub core: Rc<Core>,
     pub got: Vec<u8>,
     pub origins: Vec<Origin>,
     client: End,
     client_faults: Rc<Faults>,
-    task: Option<Pin<Box<dyn Future<Output = ()>>>>,
+    task: Option<Task>,
     woken: Arc<Woken>,
     knobs: Knobs,
     current: Option<usize>,
@@ -130,6 +132,15 @@ impl Wake for Woken {
 impl World {
     /// A connection that was just accepted; time is 0.
     pub fn new(knobs: Knobs) -> World {
+        World::of(knobs, |core, down| Box::pin(connection(core, down)))
+    }
+
+    /// The same of a client that speaks HTTP/2.
+    pub fn http2(knobs: Knobs) -> World {
+        World::of(knobs, |core, down| Box::pin(streams(core, down)))
+    }
+
+    fn of(knobs: Knobs, serve: impl FnOnce(Rc<Core>, Box<Downstream>) -> Task) -> World {
         let core = Core::new(
             snapshot(),
             Arc::new(WorkerCounters::default()),
@@ -153,7 +164,7 @@ impl World {
         let peer = "192.0.2.1:1000".parse().expect("an address");
         let listener = ListenerState::new(core.snapshot().listeners[0].clone(), 80);
         let down = Box::new(Downstream::new(Stream::Mem(proxy), peer, &listener, &core));
-        let task = Box::pin(connection(core.clone(), down));
+        let task = serve(core.clone(), down);
         let mut world = World {
             core,
             got: Vec::new(),
@@ -302,6 +313,22 @@ async fn connection(core: Rc<Core>, mut down: Box<Downstream>) {
     while let Some(idle) = busy(&core, down).await {
         down = parked(idle).await;
     }
+}
+
+/// A connection of HTTP/2 and its streams, which are tasks of their own elsewhere.
+async fn streams(core: Rc<Core>, down: Box<Downstream>) {
+    let begun: RefCell<Vec<Task>> = RefCell::default();
+    let mut running: Vec<Task> = Vec::new();
+    let start = |stream: Begun| begun.borrow_mut().push(Box::pin(stream.run()));
+    let mut serving = std::pin::pin!(http2(&core, down, start));
+    let mut over = false;
+    std::future::poll_fn(|context| {
+        over = over || serving.as_mut().poll(context).is_ready();
+        running.append(&mut begun.borrow_mut());
+        running.retain_mut(|stream| stream.as_mut().poll(context).is_pending());
+        if over && running.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
 }
 
 fn snapshot() -> Arc<Snapshot> {

@@ -171,7 +171,7 @@ pub(super) const ROUTE: Section = Section {
             "timeout",
             "none",
             "10 ms to a day",
-            "For the whole exchange, connecting included: 504. A tunnel has `timeouts.tunnel` instead.",
+            "For the whole exchange, connecting included: 504. A tunnel has `timeouts.tunnel` and `timeouts.tunnel_total` instead.",
         ),
         key(
             "path_policy",
@@ -221,10 +221,24 @@ pub(super) const WHEN: Section = Section {
             "The client's address, behind `trusted_proxies`, is in one of these.",
         ),
         key(
+            "tls",
+            "word",
+            SUBJECT,
+            "`version`, `cipher`, `sni`, `alpn`, `resumed`",
+            "This fact of the client's TLS passes ([tls.md](tls.md)).",
+        ),
+        key(
+            "client_cert",
+            "word",
+            SUBJECT,
+            "`verified`, `subject`, `sans`, `serial`, `fingerprint`, `not_after`",
+            "This fact of the client's certificate passes ([tls.md](tls.md)).",
+        ),
+        key(
             "hash",
             "value",
             SUBJECT,
-            "`\"header:NAME\"`, `\"cookie:NAME\"`, `\"query:NAME\"`, `\"client\"`",
+            "`\"header:NAME\"`, `\"cookie:NAME\"`, `\"query:NAME\"`, `\"client\"`, `\"proxy_authority\"` and the like",
             "The value falls into one of the `slots`.",
         ),
         key("equals", "string", COMPARISON, "", "The value is this."),
@@ -287,5 +301,5 @@ pub(super) const FILTER: Section = Section {
     ],
 };
 
-const SUBJECT: &str = "one of the first six";
+const SUBJECT: &str = "one of the first eight";
 const COMPARISON: &str = "one, with `header`, `cookie`, `query`";

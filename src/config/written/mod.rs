@@ -1,8 +1,10 @@
 //! The configuration as it is written, section by section (docs/configuration.md).
 
 pub mod route;
+pub mod tls;
 
 pub use route::{Action, Matcher, PathPolicy, Route, Treatment};
+pub use tls::{Alpn, ClientAuth, KeyPair, ListenerTls, TlsVersion, UpstreamTls};
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -103,6 +105,8 @@ pub struct Listener {
     pub address: Spanned<SocketAddr>,
     /// `trusted_proxies`
     pub trusted_proxies: Vec<IpNet>,
+    /// `proxy_protocol`
+    pub proxy_protocol: Option<Spanned<ProxyProtocol>>,
     /// `timeouts`
     pub timeouts: ListenerTimeouts,
     /// `head_bytes_max`
@@ -115,6 +119,34 @@ pub struct Listener {
     pub via: bool,
     /// `forwarded`
     pub forwarded: bool,
+    /// `tls`
+    pub tls: Option<ListenerTls>,
+    /// `h2c`
+    pub h2c: bool,
+    /// `http2`
+    pub http2: Http2,
+}
+
+/// `listener.NAME.http2`
+#[derive(Clone, Debug, Default)]
+pub struct Http2 {
+    /// `streams_max`
+    pub streams_max: Option<usize>,
+    /// `window`, in bytes
+    pub window_bytes: Option<u64>,
+    /// `connection_window`, in bytes
+    pub connection_window_bytes: Option<u64>,
+}
+
+/// `listener.NAME.proxy_protocol`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProxyProtocol {
+    /// "off"
+    Off,
+    /// "optional"
+    Optional,
+    /// "required"
+    Required,
 }
 
 /// `listener.NAME.timeouts`, in milliseconds
@@ -128,6 +160,8 @@ pub struct ListenerTimeouts {
     pub idle_ms: Option<u64>,
     /// `write`
     pub write_ms: Option<u64>,
+    /// `handshake`
+    pub handshake_ms: Option<u64>,
 }
 
 /// `[upstream.NAME]`
@@ -135,6 +169,8 @@ pub struct ListenerTimeouts {
 pub struct Upstream {
     /// NAME
     pub name: Spanned<Box<str>>,
+    /// `protocol`
+    pub protocol: Protocol,
     /// `endpoints`, and where they stand.
     pub endpoints: Spanned<Vec<Endpoint>>,
     /// `timeouts`
@@ -143,6 +179,20 @@ pub struct Upstream {
     pub in_flight_max: Option<usize>,
     /// `idle_connections_max`
     pub idle_connections_max: Option<usize>,
+    /// `tls`
+    pub tls: Option<UpstreamTls>,
+}
+
+/// `upstream.NAME.protocol`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Protocol {
+    /// "http1"
+    #[default]
+    Http1,
+    /// "http2"
+    Http2,
+    /// "auto"
+    Auto,
 }
 
 /// `upstream.NAME.timeouts`, in milliseconds
@@ -158,6 +208,8 @@ pub struct UpstreamTimeouts {
     pub idle_ms: Option<u64>,
     /// `tunnel`
     pub tunnel_ms: Option<u64>,
+    /// `tunnel_total`
+    pub tunnel_total_ms: Option<u64>,
 }
 
 /// One of `upstream.NAME.endpoints`
@@ -309,6 +361,7 @@ impl Listener {
         let mut f = Fields::of("listener.NAME", node, decoder)?;
         let address = f.required("address", "\"0.0.0.0:8080\"", spanned(socket_address));
         let proxies = f.optional("trusted_proxies", list(0..=TRUSTED_PROXIES_MAX, network));
+        let proxy_protocol = f.optional("proxy_protocol", spanned(choice(PROXY_PROTOCOLS)));
         let head = size(HEAD_BYTES_MIN as u64..=HEAD_BYTES_MAX as u64);
         let uri = size(URI_BYTES_MIN as u64..=HEAD_BYTES_MAX as u64);
         let timeouts = f.optional("timeouts", ListenerTimeouts::decode);
@@ -317,18 +370,39 @@ impl Listener {
         let uri_bytes_max = f.optional("uri_bytes_max", spanned(uri));
         let via = f.optional("via", boolean);
         let forwarded = f.optional("forwarded", boolean);
+        let tls = f.optional("tls", ListenerTls::decode);
+        let h2c = f.optional("h2c", boolean);
+        let http2 = f.optional("http2", Http2::decode);
         f.finish();
         Some(Listener {
             name,
             address: address?,
             trusted_proxies: proxies.unwrap_or_default(),
+            proxy_protocol,
             timeouts: timeouts.unwrap_or_default(),
             head_bytes_max,
             headers_max,
             uri_bytes_max,
             via: via.unwrap_or(false),
             forwarded: forwarded.unwrap_or(false),
+            tls,
+            h2c: h2c.unwrap_or(false),
+            http2: http2.unwrap_or_default(),
         })
+    }
+}
+
+impl Decode for Http2 {
+    fn decode(node: &Node, decoder: &mut Decoder) -> Option<Http2> {
+        let mut f = Fields::of("listener.NAME.http2", node, decoder)?;
+        let (least, most) = HTTP2_WINDOW_BYTES_RANGE;
+        let http2 = Http2 {
+            streams_max: f.optional("streams_max", integer(1..=HTTP2_STREAMS_MAX)),
+            window_bytes: f.optional("window", size(least..=most)),
+            connection_window_bytes: f.optional("connection_window", size(least..=most)),
+        };
+        f.finish();
+        Some(http2)
     }
 }
 
@@ -340,6 +414,7 @@ impl Decode for ListenerTimeouts {
             body_ms: f.optional("body", timeout),
             idle_ms: f.optional("idle", timeout),
             write_ms: f.optional("write", timeout),
+            handshake_ms: f.optional("handshake", timeout),
         };
         f.finish();
         Some(timeouts)
@@ -350,19 +425,23 @@ impl Upstream {
     fn decode(name: Spanned<Box<str>>, node: &Node, decoder: &mut Decoder) -> Option<Upstream> {
         let mut f = Fields::of("upstream.NAME", node, decoder)?;
         f.optional("balance", choice(&[("round_robin", ())]));
+        let protocol = f.optional("protocol", choice(PROTOCOLS)).unwrap_or_default();
         let example = "[{ address = \"127.0.0.1:9001\" }]";
         let endpoints =
             f.required("endpoints", example, spanned(list(1..=ENDPOINTS_MAX, Endpoint::decode)));
         let timeouts = f.optional("timeouts", UpstreamTimeouts::decode);
         let in_flight_max = f.optional("in_flight_max", integer(1..=CONNECTIONS_MAX));
         let idle = f.optional("idle_connections_max", integer(0..=POOL_IDLE_MAX));
+        let tls = f.optional("tls", UpstreamTls::decode);
         f.finish();
         Some(Upstream {
             name,
+            protocol,
             endpoints: endpoints?,
             timeouts: timeouts.unwrap_or_default(),
             in_flight_max,
             idle_connections_max: idle,
+            tls,
         })
     }
 }
@@ -376,6 +455,7 @@ impl Decode for UpstreamTimeouts {
             body_ms: f.optional("body", timeout),
             idle_ms: f.optional("idle", timeout),
             tunnel_ms: f.optional("tunnel", timeout),
+            tunnel_total_ms: f.optional("tunnel_total", timeout),
         };
         f.finish();
         Some(timeouts)
@@ -411,5 +491,12 @@ pub(super) fn identifier(node: &Node, bytes_max: usize, decoder: &mut Decoder) -
 
 const DRIVERS: &[(&str, Driver)] =
     &[("auto", Driver::Auto), ("io_uring", Driver::IoUring), ("epoll", Driver::Epoll)];
+const PROXY_PROTOCOLS: &[(&str, ProxyProtocol)] = &[
+    ("off", ProxyProtocol::Off),
+    ("optional", ProxyProtocol::Optional),
+    ("required", ProxyProtocol::Required),
+];
+const PROTOCOLS: &[(&str, Protocol)] =
+    &[("http1", Protocol::Http1), ("http2", Protocol::Http2), ("auto", Protocol::Auto)];
 const LOG_FORMATS: &[(&str, LogFormat)] =
     &[("combined", LogFormat::Combined), ("json", LogFormat::Json)];

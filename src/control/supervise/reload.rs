@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use super::{Supervisor, Waiting};
 use crate::control::access_log::Sink;
-use crate::control::cores;
-use crate::control::helper::Compiled;
+use crate::control::helper::{Compiled, Wanted};
 use crate::control::outcome::{Caller, Outcome, Reason, Refusal, late, unacknowledged};
 use crate::control::process::unix_time_s;
+use crate::control::{certificates, cores};
 use crate::limits::{ACKNOWLEDGE_MS, COMPILE_MS, LAST_RELOAD_TEXT_BYTES_MAX};
 use crate::observe::render::{LastReload, ProcessView, ReloadResult};
 use crate::snapshot::Snapshot;
@@ -21,6 +21,8 @@ pub(super) struct Reloads {
     applying: Option<Applying>,
     /// One more is asked for, and by whom: what is being compiled may be older than the file.
     queued: Option<Vec<Caller>>,
+    /// Files of certificates have changed since.
+    certificates: bool,
 }
 
 #[derive(Debug)]
@@ -78,14 +80,32 @@ impl Supervisor {
         self.next_reload(now);
     }
 
+    /// Has the configuration in force compiled with the certificates as they stand now: its own
+    /// files may be half edited.
+    pub(super) fn on_certificates_changed(&mut self, now: Instant) {
+        if self.draining.is_none() {
+            self.reloads.certificates = true;
+            self.next_reload(now);
+        }
+    }
+
     /// Begins the reload that is asked for, unless another one is on its way.
     pub(super) fn next_reload(&mut self, now: Instant) {
         if !self.reloads.idle() || self.fleet.is_empty() {
             return;
         }
-        let Some(callers) = self.reloads.queued.take() else { return };
+        let certificates = std::mem::take(&mut self.reloads.certificates);
+        let (wanted, callers) = match self.reloads.queued.take() {
+            // It reads the certificates too.
+            Some(callers) => (Wanted::Source, callers),
+            None if certificates => {
+                tracing::info!("certificates have changed: reading them again");
+                (Wanted::Certificates(self.in_force.borrow().sources.clone()), Vec::new())
+            }
+            None => return,
+        };
         let version = self.current.version + 1;
-        if self.helpers.compile(version, self.current.clone(), self.fleet.len()) {
+        if self.helpers.compile(wanted, version, self.current.clone(), self.fleet.len()) {
             self.reloads.compiling = Some(Compiling {
                 since: now,
                 until: now + Duration::from_millis(COMPILE_MS),
@@ -146,8 +166,10 @@ impl Supervisor {
         self.bound.retain(|id, _| kept(*id));
         let (version, listeners) = (self.current.version, self.listeners());
         let names = self.current.names.clone();
+        let certificates = certificates::view(&self.current);
         self.publish(|view| {
             view.names = names;
+            view.certificates = certificates;
             view.config_version = version;
             view.config_applied_at_s = unix_time_s();
             view.listeners = listeners;

@@ -1,8 +1,11 @@
 //! How a line of the access log looks.
 
-use super::record::AccessRecord;
+use super::record::{AccessRecord, AnnouncedTexts};
 use super::text::{DateText, address, cut, hex_escaped, json_escaped, number};
-use crate::limits::{ACCESS_LOG_CHUNK_BYTES, ACCESS_LOG_NAME_BYTES_MAX, ACCESS_LOG_TEXT_BYTES_MAX};
+use crate::limits::{
+    ACCESS_LOG_CHUNK_BYTES, ACCESS_LOG_NAME_BYTES_MAX, ACCESS_LOG_TEXT_BYTES_MAX,
+    ACCESS_LOG_WORD_BYTES_MAX,
+};
 
 /// The format of an access log. A record is one line, whatever its fields hold; target, referer and
 /// user agent are cut at [`ACCESS_LOG_TEXT_BYTES_MAX`] bytes, other texts at
@@ -15,7 +18,7 @@ pub enum Format {
     /// The date is that of the request's complete head, in UTC; `bytes` are those of the answer's body.
     /// What is missing is `-`; a byte outside printable ASCII, a quote and a backslash are `\xHH`.
     Combined,
-    /// One JSON object (RFC 8259), every key always there; a text that is missing is `""`, a number
+    /// One JSON object (RFC 8259), every key but the last row's always there; a text that is missing is `""`, a number
     /// that is missing `null`.
     ///
     /// | key | holds |
@@ -38,6 +41,9 @@ pub enum Format {
     /// | `config_version` | version of the configuration that served it |
     /// | `worker` | index of the worker that served it |
     /// | `referer`, `user_agent` | as received |
+    /// | `proxy_authority`, `proxy_unique_id`, `proxy_alpn`, `proxy_ssl_version`, `proxy_ssl_cn` | what a PROXY header told of the client; only where it did |
+    /// | `tls_version`, `tls_cipher`, `tls_sni` | of the client's TLS; empty where it speaks none |
+    /// | `client_cert_subject` | subject of the client's certificate, which was verified |
     Json,
 }
 
@@ -133,7 +139,28 @@ fn json(record: &AccessRecord<'_>, dates: &mut DateText, out: &mut Vec<u8>) {
     integer(out, b",\"worker\":", record.worker as u64);
     text(out, b",\"referer\":\"", record.referer);
     text(out, b"\",\"user_agent\":\"", record.user_agent);
+    announced(out, &record.announced);
+    name(out, b"\",\"tls_version\":\"", record.tls.version.as_bytes());
+    name(out, b"\",\"tls_cipher\":\"", record.tls.cipher.as_bytes());
+    name(out, b"\",\"tls_sni\":\"", record.tls.sni.as_bytes());
+    name(out, b"\",\"client_cert_subject\":\"", record.tls.client_subject.as_bytes());
     out.extend_from_slice(b"\"}\n");
+}
+
+/// What a PROXY header told, behind an open string.
+fn announced(out: &mut Vec<u8>, told: &AnnouncedTexts<'_>) {
+    let word = |text| cut(text, ACCESS_LOG_WORD_BYTES_MAX);
+    for (key, value) in [
+        (&b"\",\"proxy_authority\":\""[..], told.authority),
+        (b"\",\"proxy_unique_id\":\"", told.unique_id),
+        (b"\",\"proxy_alpn\":\"", word(told.alpn)),
+        (b"\",\"proxy_ssl_version\":\"", word(told.ssl_version)),
+        (b"\",\"proxy_ssl_cn\":\"", told.ssl_cn),
+    ] {
+        if !value.is_empty() {
+            name(out, key, value);
+        }
+    }
 }
 
 #[inline]
@@ -164,10 +191,15 @@ fn optional(out: &mut Vec<u8>, key: &[u8], value: Option<u64>) {
 }
 
 /// Bytes of the longest record: every byte of every text as `\u00XX`, and room for what is not text.
-pub const RECORD_BYTES_MAX: usize =
-    6 * (3 * ACCESS_LOG_TEXT_BYTES_MAX + NAMES * ACCESS_LOG_NAME_BYTES_MAX) + FIXED_BYTES_MAX;
+pub const RECORD_BYTES_MAX: usize = 6
+    * (3 * ACCESS_LOG_TEXT_BYTES_MAX
+        + NAMES * ACCESS_LOG_NAME_BYTES_MAX
+        + WORDS * ACCESS_LOG_WORD_BYTES_MAX)
+    + FIXED_BYTES_MAX;
 /// Texts of a JSON record that are cut as names.
-const NAMES: usize = 9;
+const NAMES: usize = 16;
+/// Texts of a JSON record that are cut as words.
+const WORDS: usize = 2;
 /// Bytes of the keys, dates, numbers and the address of a JSON record.
 const FIXED_BYTES_MAX: usize = 1024;
 
@@ -176,6 +208,7 @@ const _: () = assert!(RECORD_BYTES_MAX <= ACCESS_LOG_CHUNK_BYTES, "a chunk holds
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::observe::access_log::TlsRecord;
     use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
     fn record() -> AccessRecord<'static> {
@@ -202,8 +235,10 @@ mod tests {
             connect_us: None,
             upstream_head_us: Some(1_100),
             error: None,
+            tls: TlsRecord::default(),
             config_version: 3,
             worker: 1,
+            announced: AnnouncedTexts::default(),
         }
     }
 
@@ -269,7 +304,8 @@ mod tests {
              \"route\":\"orders\",\"upstream\":\"orders\",\"endpoint\":\"127.0.0.1:9001\",\
              \"retries\":1,\"t_total_us\":1250,\"t_gw_us\":50,\"t_up_connect_us\":null,\
              \"t_up_head_us\":1100,\"error\":null,\"config_version\":3,\"worker\":1,\
-             \"referer\":\"https://shop.example.com/\",\"user_agent\":\"curl/8.5.0\"}"
+             \"referer\":\"https://shop.example.com/\",\"user_agent\":\"curl/8.5.0\",\"tls_version\":\"\",\"tls_cipher\":\"\",\
+             \"tls_sni\":\"\",\"client_cert_subject\":\"\"}"
         );
     }
 
@@ -290,6 +326,20 @@ mod tests {
         assert_eq!((&value["path"], &value["query"]), (&"*".into(), &"".into()));
         assert_eq!(value["route"], "");
         assert_eq!(value["t_up_connect_us"], 7);
+    }
+
+    /// Only where it was told, and only what.
+    #[test]
+    fn json_shows_what_a_proxy_header_told() {
+        let announced = AnnouncedTexts {
+            authority: b"shop.example.com",
+            ssl_version: b"TLSv1.3",
+            ..AnnouncedTexts::default()
+        };
+        let told = line(Format::Json, &AccessRecord { announced, ..record() });
+        let plain = line(Format::Json, &record());
+        let more = ",\"proxy_authority\":\"shop.example.com\",\"proxy_ssl_version\":\"TLSv1.3\"}";
+        assert_eq!(told, plain.replace('}', more));
     }
 
     #[test]
@@ -317,8 +367,16 @@ mod tests {
             gateway_us: u64::MAX,
             connect_us: Some(u64::MAX),
             upstream_head_us: Some(u64::MAX),
+            tls: TlsRecord { version: &names, cipher: &names, sni: &names, client_subject: &names },
             config_version: u64::MAX,
             worker: usize::MAX,
+            announced: AnnouncedTexts {
+                authority: &long,
+                unique_id: &long,
+                alpn: &long,
+                ssl_version: &long,
+                ssl_cn: &long,
+            },
             ..record()
         };
         for format in [Format::Combined, Format::Json] {

@@ -13,7 +13,7 @@ pub use format::Format;
 pub use queue::{
     Chunk, LogBuffer, LogCounts, LogReceiver, LogTallies, WorkerTally, WriterTally, log_queue,
 };
-pub use record::AccessRecord;
+pub use record::{AccessRecord, AnnouncedTexts, TlsRecord};
 pub use text::DateText;
 pub use wall::WallClock;
 

@@ -52,10 +52,42 @@ pub struct AccessRecord<'a> {
     pub upstream_head_us: Option<u64>,
     /// Code of the error that ended it (`ErrorKind::code`).
     pub error: Option<&'static str>,
+    /// What is known of the client's TLS.
+    pub tls: TlsRecord<'a>,
     /// Version of the configuration that it was served by.
     pub config_version: u64,
     /// Which worker served it.
     pub worker: usize,
+    /// What a PROXY header told of the client.
+    pub announced: AnnouncedTexts<'a>,
+}
+
+/// What a PROXY header told of a client's connection. A text that is empty is missing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AnnouncedTexts<'a> {
+    /// The name that the client asked for.
+    pub authority: &'a [u8],
+    /// The proxy's name for the connection.
+    pub unique_id: &'a [u8],
+    /// What was agreed on in the client's handshake.
+    pub alpn: &'a [u8],
+    /// Version of the client's TLS.
+    pub ssl_version: &'a [u8],
+    /// Common name of the client's verified certificate.
+    pub ssl_cn: &'a [u8],
+}
+
+/// The client's TLS; every text is empty where it speaks none.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TlsRecord<'a> {
+    /// `TLSv1.2` or `TLSv1.3`.
+    pub version: &'a str,
+    /// Name of the cipher suite.
+    pub cipher: &'a str,
+    /// The host that the client asked for.
+    pub sni: &'a str,
+    /// Subject of the client's certificate; empty where it showed none.
+    pub client_subject: &'a str,
 }
 
 /// What the tests of the log share.
@@ -90,8 +122,10 @@ pub(crate) mod testing {
             connect_us: None,
             upstream_head_us: None,
             error: None,
+            tls: TlsRecord::default(),
             config_version: 1,
             worker: 0,
+            announced: AnnouncedTexts::default(),
         }
     }
 }

@@ -4,7 +4,8 @@
 //! where a family would be left without a sample, its first series shows one.
 
 use super::exposition::{Exposition, HistogramNames};
-use crate::observe::series::blocks::CLASSES;
+use crate::observe::series::ProxyProtocolResult;
+use crate::observe::series::blocks::{CLASSES, HANDSHAKES};
 use crate::observe::series::view::{
     DECISIONS, EndpointView, Entry, FilterView, ListenerView, RouteView, SeriesView, UpstreamView,
     VERDICTS,
@@ -111,6 +112,17 @@ fn write_listeners(listeners: &[Entry<ListenerView>], text: &mut Exposition) {
     let accepted = "ringway_listener_connections_accepted_total";
     let accepted = Family::counter(accepted, "Client connections taken by listener.");
     labelled.write(accepted, |listener| listener.accepted, text);
+    let results = "ringway_proxy_protocol_total";
+    let results = Family::counter(results, "How connections began where proxy_protocol is on.");
+    // Most listeners look for no header: none of them stands in for a family without a sample.
+    let results = Family { first_zero: false, ..results };
+    let names = ("result", &ProxyProtocolResult::NAMES);
+    labelled.write_by(results, names, |listener| &listener.proxy_protocol, text);
+    let handshakes = "ringway_tls_handshakes_total";
+    let handshakes = Family::counter(handshakes, "TLS handshakes of clients by how they ended.");
+    // Most listeners may speak none.
+    let handshakes = Family { first_zero: false, ..handshakes };
+    labelled.write_by(handshakes, ("result", &HANDSHAKES), |listener| &listener.handshakes, text);
 }
 
 /// A family to be written.

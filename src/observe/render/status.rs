@@ -45,6 +45,7 @@ impl ProcessView {
             },
             "admin": self.admin,
             "listeners": listeners,
+            "certificates": self.certificates_status(),
             "workers": self.workers.iter().enumerate().map(worker_status).collect::<Vec<_>>(),
             "connections": sum(|counters| counters.connections.get()),
             "connections_accepted": sum(|counters| counters.accepted.get()),
@@ -87,6 +88,26 @@ impl ProcessView {
             "connections": of(|it| it.open),
             "connections_accepted": of(|it| it.accepted),
         })
+    }
+
+    /// The certificates, those that end first at the beginning.
+    fn certificates_status(&self) -> Vec<Value> {
+        let mut all: Vec<_> = self.certificates.iter().collect();
+        all.sort_by_key(|it| it.not_after_s);
+        let now_s = self.started_at_s + self.uptime_s;
+        let shown = all.into_iter().take(STATUS_SERIES_MAX).map(|it| {
+            let not_after = it.not_after_s as f64;
+            let days_left = ((not_after - now_s) / 86_400.0).floor() as i64;
+            json!({
+                "listener": it.listener,
+                "cert": it.path,
+                "subject": it.subject,
+                "hosts": it.hosts,
+                "not_after": time_text(not_after),
+                "days_left": days_left,
+            })
+        });
+        shown.collect()
     }
 
     /// The answer of `/v1/ready`; 503 unless it says true.

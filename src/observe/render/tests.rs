@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::observe::series::{EndpointName, Names};
+use crate::observe::series::{EndpointName, Names, ProxyProtocolResult};
 use crate::observe::{Finished, SeriesRegistry};
 
 /// Two workers that have counted nothing.
@@ -91,6 +91,7 @@ fn busy() -> ProcessView {
         response_body_bytes: 4,
     });
     worker.finish(&Finished { status: 404, total_us: 1, ..Finished::default() });
+    worker.handshake(0, "full");
     worker.endpoint(0, |endpoint| {
         endpoint.connect_failures.increment();
         endpoint.retries.add(2);
@@ -98,6 +99,7 @@ fn busy() -> ProcessView {
     worker.filter(0, |filter| filter.answered.increment());
     worker.filter(1, |filter| filter.limited.increment());
     worker.connection_opened(0);
+    worker.proxy_protocol(0, ProxyProtocolResult::Missing);
     let mut names = Names::default();
     names.routes.set(0, "a\"b".into());
     names.upstreams.set(0, "app".into());
@@ -107,6 +109,7 @@ fn busy() -> ProcessView {
     names.filters.set(1, "per-key".into());
     names.listeners.set(0, "public".into());
     ProcessView {
+        certificates: vec![CertificateView { not_after_s: 1, ..CertificateView::default() }],
         series: registry.collect(&names),
         access_log_records: 8,
         access_log_dropped: 9,

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use super::histogram::Histogram;
+use super::proxy_protocol::ProxyProtocolResult;
 use super::worker::Finished;
 use crate::observe::{Counter, Gauge};
 
@@ -81,7 +82,33 @@ pub struct ListenerSeries {
     pub accepted: Counter,
     /// Connections open.
     pub open: Gauge,
+    /// How connections began where `proxy_protocol` is on, in the order of
+    /// [`ProxyProtocolResult::ALL`].
+    pub proxy_protocol: [Counter; ProxyProtocolResult::ALL.len()],
+    /// TLS handshakes by [`HANDSHAKES`].
+    pub handshakes: [Counter; HANDSHAKES.len()],
 }
+
+/// How a client's TLS handshake ended: it succeeded, in full or by a ticket, or why it did not.
+pub const HANDSHAKES: [&str; 17] = [
+    "full",
+    "resumed",
+    "closed",
+    "timeout",
+    "plain_http",
+    "no_shared_version",
+    "no_shared_cipher",
+    "no_alpn",
+    "unknown_name",
+    "certificate_missing",
+    "certificate_refused",
+    "certificate_expired",
+    "name_mismatch",
+    "peer_alert",
+    "malformed",
+    "io",
+    "other",
+];
 
 impl RouteSeries {
     /// Counts an exchange. One without an answer has no duration: it stands among the errors.

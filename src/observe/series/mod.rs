@@ -7,6 +7,7 @@
 pub mod blocks;
 pub mod histogram;
 pub mod names;
+pub mod proxy_protocol;
 pub mod registry;
 pub mod view;
 pub mod worker;
@@ -14,6 +15,7 @@ pub mod worker;
 pub use blocks::{EndpointSeries, FilterSeries, ListenerSeries, RouteSeries, UpstreamSeries};
 pub use histogram::Histogram;
 pub use names::{EndpointName, Names};
+pub use proxy_protocol::ProxyProtocolResult;
 pub use registry::SeriesRegistry;
 pub use view::SeriesView;
 pub use worker::{Finished, InFlight, WorkerSeries};

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use super::blocks::{
-    Answers, CLASSES, EndpointSeries, FilterSeries, ListenerSeries, RouteSeries, UpstreamSeries,
+    Answers, CLASSES, EndpointSeries, FilterSeries, HANDSHAKES, ListenerSeries, RouteSeries,
+    UpstreamSeries,
 };
 use super::histogram::HistogramView;
+use super::proxy_protocol::ProxyProtocolResult;
 
 /// All series. Routes only if they were hit; of the rest everything that is configured.
 #[derive(Clone, Debug, Default)]
@@ -93,6 +95,10 @@ pub struct ListenerView {
     pub accepted: u64,
     /// See [`ListenerSeries::open`].
     pub open: u64,
+    /// See [`ListenerSeries::proxy_protocol`].
+    pub proxy_protocol: [u64; ProxyProtocolResult::ALL.len()],
+    /// By [`HANDSHAKES`].
+    pub handshakes: [u64; HANDSHAKES.len()],
 }
 
 /// Values of the label `verdict`.
@@ -168,6 +174,12 @@ impl Sum<ListenerSeries> for ListenerView {
     fn add(&mut self, block: &ListenerSeries) {
         self.accepted += block.accepted.get();
         self.open += block.open.get();
+        for (sum, result) in self.proxy_protocol.iter_mut().zip(&block.proxy_protocol) {
+            *sum += result.get();
+        }
+        for (sum, count) in self.handshakes.iter_mut().zip(&block.handshakes) {
+            *sum += count.get();
+        }
     }
 
     fn is_touched(&self) -> bool {

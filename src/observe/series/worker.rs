@@ -6,10 +6,11 @@ use std::sync::Arc;
 use crossbeam_channel::Sender;
 
 use super::blocks::{
-    Birth, Block, EndpointSeries, FilterSeries, ListenerSeries, ROOMS, Room, RouteSeries,
-    UpstreamSeries,
+    Birth, Block, EndpointSeries, FilterSeries, HANDSHAKES, ListenerSeries, ROOMS, Room,
+    RouteSeries, UpstreamSeries,
 };
 use super::names::Names;
+use super::proxy_protocol::ProxyProtocolResult;
 use crate::base::by_id::ById;
 use crate::limits::{SERIES_BESIDE_ROUTES_MAX, SERIES_MAX};
 use crate::observe::{Counter, Gauge};
@@ -141,10 +142,24 @@ impl WorkerSeries {
         });
     }
 
+    /// Counts a TLS handshake of a client: one of [`HANDSHAKES`], or it is `other`.
+    pub fn handshake(&self, listener: u32, result: &str) {
+        let at = HANDSHAKES.iter().position(|known| *known == result);
+        let at = at.unwrap_or(HANDSHAKES.len() - 1);
+        self.listeners.with(&self.births, listener, |block| block.handshakes[at].increment());
+    }
+
     /// Counts the end of a connection, once for each that was opened.
     #[inline]
     pub fn connection_closed(&self, listener: u32) {
         self.listeners.with(&self.births, listener, |block| block.open.decrement());
+    }
+
+    /// Counts how a connection of a listener with `proxy_protocol` began.
+    pub fn proxy_protocol(&self, listener: u32, result: ProxyProtocolResult) {
+        self.listeners.with(&self.births, listener, |block| {
+            block.proxy_protocol[result as usize].increment();
+        });
     }
 
     /// Lets go of what a new configuration does not name any more; what stays goes on counting.

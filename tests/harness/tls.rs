@@ -1,0 +1,339 @@
+//! TLS from the outside: an authority that issues certificates, a client, and an origin.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType,
+    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose, PKCS_RSA_SHA256,
+    RevokedCertParams, RsaKeySize, SerialNumber, date_time_ymd,
+};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{
+    ClientConfig, ClientConnection, HandshakeKind, RootCertStore, ServerConfig, ServerConnection,
+    SupportedProtocolVersion,
+};
+
+/// Who issues certificates.
+pub struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    certificate: rcgen::Certificate,
+}
+
+/// A certificate with its key.
+pub struct Leaf {
+    /// PEM.
+    pub cert: String,
+    /// PEM.
+    pub key: String,
+    /// The certificate.
+    pub der: CertificateDer<'static>,
+    key_der: Vec<u8>,
+    serial: u64,
+}
+
+/// What a leaf is to be.
+pub struct Wanted<'a> {
+    pub names: &'a [&'a str],
+    pub common_name: &'a str,
+    pub serial: u64,
+    pub rsa: bool,
+    /// The year in whose beginning it ends.
+    pub until: i32,
+}
+
+impl Wanted<'_> {
+    /// A plain one for these names.
+    pub fn of<'a>(names: &'a [&'a str], serial: u64) -> Wanted<'a> {
+        Wanted { names, common_name: "leaf", serial, rsa: false, until: 2100 }
+    }
+}
+
+impl Authority {
+    /// A new one.
+    pub fn new(name: &str) -> Authority {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let key = KeyPair::generate().expect("a key");
+        let certificate = params.self_signed(&key).expect("a certificate");
+        Authority { issuer: Issuer::new(params, key), certificate }
+    }
+
+    /// Issues a certificate for servers and clients.
+    pub fn issue(&self, wanted: &Wanted<'_>) -> Leaf {
+        let names: Vec<String> = wanted.names.iter().map(|name| (*name).to_owned()).collect();
+        let mut params = CertificateParams::new(names).expect("names");
+        params.distinguished_name.push(DnType::CommonName, wanted.common_name);
+        params.serial_number = Some(SerialNumber::from(wanted.serial));
+        params.not_after = date_time_ymd(wanted.until, 1, 1);
+        params.extended_key_usages =
+            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        let key = match wanted.rsa {
+            true => KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048),
+            false => KeyPair::generate(),
+        };
+        let key = key.expect("a key");
+        let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
+        Leaf {
+            cert: certificate.pem(),
+            key: key.serialize_pem(),
+            der: certificate.der().clone(),
+            key_der: key.serialize_der(),
+            serial: wanted.serial,
+        }
+    }
+
+    /// Its own certificate in PEM.
+    pub fn pem(&self) -> String {
+        self.certificate.pem()
+    }
+
+    /// A list of revoked certificates in PEM.
+    pub fn revoke(&self, leaves: &[&Leaf]) -> String {
+        let revoked = |leaf: &&Leaf| RevokedCertParams {
+            serial_number: SerialNumber::from(leaf.serial),
+            revocation_time: date_time_ymd(2026, 1, 1),
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let params = CertificateRevocationListParams {
+            this_update: date_time_ymd(2026, 1, 1),
+            next_update: date_time_ymd(2100, 1, 1),
+            crl_number: SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: leaves.iter().map(revoked).collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        params.signed_by(&self.issuer).and_then(|list| list.pem()).expect("a list")
+    }
+
+    /// What trusts it.
+    pub fn roots(&self) -> RootCertStore {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.certificate.der().clone()).expect("an authority");
+        roots
+    }
+}
+
+impl Leaf {
+    /// Puts it into two files of a folder, by renaming as certificate managers do; an element of
+    /// `certs`.
+    pub fn put(&self, folder: &Path, name: &str) -> String {
+        let cert = put(folder, &format!("{name}.pem"), &self.cert);
+        let key = put(folder, &format!("{name}.key"), &self.key);
+        format!("{{ cert = \"{}\", key = \"{}\" }}", cert.display(), key.display())
+    }
+
+    fn chain(&self) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
+        (vec![self.der.clone()], PrivatePkcs8KeyDer::from(self.key_der.clone()).into())
+    }
+}
+
+/// Puts a file into a folder in one step.
+pub fn put(folder: &Path, name: &str, text: &str) -> PathBuf {
+    let (new, path) = (folder.join(format!("{name}.new")), folder.join(name));
+    fs::write(&new, text).and_then(|()| fs::rename(&new, &path)).expect("written");
+    path
+}
+
+/// How a client speaks.
+pub struct Speaks {
+    pub versions: &'static [&'static SupportedProtocolVersion],
+    pub alpn: &'static [&'static str],
+    /// Only suites whose name contains this.
+    pub suites: &'static str,
+}
+
+impl Default for Speaks {
+    fn default() -> Speaks {
+        Speaks { versions: rustls::ALL_VERSIONS, alpn: &["http/1.1"], suites: "" }
+    }
+}
+
+/// A client's configuration, which trusts `authority` and shows `leaf`.
+pub fn client(authority: &Authority, speaks: &Speaks, leaf: Option<&Leaf>) -> Arc<ClientConfig> {
+    let mut provider = rustls::crypto::aws_lc_rs::default_provider();
+    provider.cipher_suites.retain(|suite| format!("{suite:?}").contains(speaks.suites));
+    let builder = ClientConfig::builder_with_provider(Arc::new(provider))
+        .with_protocol_versions(speaks.versions)
+        .expect("versions")
+        .with_root_certificates(authority.roots());
+    let mut config = match leaf.map(Leaf::chain) {
+        Some((chain, key)) => builder.with_client_auth_cert(chain, key).expect("a pair"),
+        None => builder.with_no_client_auth(),
+    };
+    config.alpn_protocols = speaks.alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
+    Arc::new(config)
+}
+
+/// A client's connection.
+pub struct TlsClient {
+    connection: ClientConnection,
+    socket: TcpStream,
+}
+
+impl TlsClient {
+    /// Connects and shakes hands.
+    ///
+    /// # Errors
+    /// Whatever went wrong.
+    pub fn open(
+        address: SocketAddr,
+        config: &Arc<ClientConfig>,
+        name: &str,
+    ) -> io::Result<TlsClient> {
+        let name = ServerName::try_from(name.to_owned()).expect("a name");
+        let connection = ClientConnection::new(config.clone(), name).map_err(io::Error::other)?;
+        let socket = TcpStream::connect(address)?;
+        socket.set_read_timeout(Some(Duration::from_secs(5)))?;
+        let mut client = TlsClient { connection, socket };
+        while client.connection.is_handshaking() {
+            client.connection.complete_io(&mut client.socket)?;
+        }
+        Ok(client)
+    }
+
+    /// Asks for a path; the answer's head and body.
+    ///
+    /// # Errors
+    /// No answer came.
+    pub fn get(&mut self, path: &str) -> io::Result<String> {
+        let mut stream = rustls::Stream::new(&mut self.connection, &mut self.socket);
+        stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: a.test\r\n\r\n").as_bytes())?;
+        read_message(&mut stream)
+    }
+
+    /// Reads to the end, which must be a clean one.
+    ///
+    /// # Errors
+    /// It was cut, or did not end.
+    pub fn end(&mut self) -> io::Result<Vec<u8>> {
+        let mut rest = Vec::new();
+        rustls::Stream::new(&mut self.connection, &mut self.socket).read_to_end(&mut rest)?;
+        Ok(rest)
+    }
+
+    /// The certificate that was shown.
+    pub fn shown(&self) -> Option<CertificateDer<'static>> {
+        self.connection
+            .peer_certificates()
+            .and_then(<[_]>::first)
+            .map(|der| der.clone().into_owned())
+    }
+
+    /// Whether a ticket was taken.
+    pub fn resumed(&self) -> bool {
+        self.connection.handshake_kind() == Some(HandshakeKind::Resumed)
+    }
+
+    /// The connection.
+    pub fn connection(&self) -> &ClientConnection {
+        &self.connection
+    }
+}
+
+/// A head and as much as its Content-Length says.
+fn read_message(stream: &mut impl Read) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    loop {
+        let mut chunk = [0; 4096];
+        let count = stream.read(&mut chunk)?;
+        if count == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        bytes.extend_from_slice(&chunk[..count]);
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
+        let lower = head.to_ascii_lowercase();
+        let length = lower.split("content-length: ").nth(1).and_then(|it| it.lines().next());
+        if body.len() >= length.and_then(|length| length.parse().ok()).unwrap_or(0) {
+            return Ok(text);
+        }
+    }
+}
+
+/// An origin that speaks TLS and answers "ok".
+pub struct TlsOrigin {
+    /// Where it listens.
+    pub address: SocketAddr,
+    heads: Arc<Mutex<Vec<String>>>,
+    resumed: Arc<Mutex<Vec<bool>>>,
+}
+
+impl TlsOrigin {
+    /// Starts one that shows `leaf`, and asks for certificates of `clients`.
+    pub fn start(leaf: &Leaf, clients: Option<&Authority>) -> TlsOrigin {
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let builder = ServerConfig::builder_with_provider(provider.clone())
+            .with_protocol_versions(rustls::ALL_VERSIONS)
+            .expect("versions");
+        let builder = match clients {
+            Some(authority) => {
+                let roots = Arc::new(authority.roots());
+                let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
+                builder.with_client_cert_verifier(verifier.build().expect("a verifier"))
+            }
+            None => builder.with_no_client_auth(),
+        };
+        let (chain, key) = leaf.chain();
+        let config = Arc::new(builder.with_single_cert(chain, key).expect("a pair"));
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let (heads, resumed) = (Arc::<Mutex<Vec<_>>>::default(), Arc::<Mutex<Vec<_>>>::default());
+        let origin = TlsOrigin { address, heads: heads.clone(), resumed: resumed.clone() };
+        std::thread::spawn(move || {
+            for socket in listener.incoming().flatten() {
+                let (config, heads, resumed) = (config.clone(), heads.clone(), resumed.clone());
+                std::thread::spawn(move || {
+                    let connection = ServerConnection::new(config).expect("a session");
+                    drop(answer(connection, socket, &heads, &resumed));
+                });
+            }
+        });
+        origin
+    }
+
+    /// The heads that came.
+    pub fn heads(&self) -> Vec<String> {
+        self.heads.lock().expect("nobody panics").clone()
+    }
+
+    /// Which connections were resumed.
+    pub fn resumed(&self) -> Vec<bool> {
+        self.resumed.lock().expect("nobody panics").clone()
+    }
+}
+
+fn answer(
+    mut connection: ServerConnection,
+    mut socket: TcpStream,
+    heads: &Mutex<Vec<String>>,
+    resumed: &Mutex<Vec<bool>>,
+) -> io::Result<()> {
+    while connection.is_handshaking() {
+        connection.complete_io(&mut socket)?;
+    }
+    let kind = connection.handshake_kind() == Some(HandshakeKind::Resumed);
+    resumed.lock().expect("nobody panics").push(kind);
+    let mut stream = rustls::Stream::new(&mut connection, &mut socket);
+    loop {
+        let head = read_message(&mut stream)?;
+        let close = head.starts_with("GET /close ");
+        heads.lock().expect("nobody panics").push(head);
+        let more = if close { "Connection: close\r\n" } else { "" };
+        let text = format!("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n{more}\r\nok");
+        stream.write_all(text.as_bytes())?;
+        stream.flush()?;
+        if close {
+            stream.conn.send_close_notify();
+            return stream.flush();
+        }
+    }
+}
