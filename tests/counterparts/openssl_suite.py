@@ -92,7 +92,9 @@ def old():
         found = hello.answer(PORTS["tls"], hello.client_hello(version, GOOD + WEAK["CBC"]))
         check(found[0] in ("alert", "closed"), f"{name}: {found}")
     for option in ("-tls1", "-tls1_1"):
-        Session(option, "-cipher", "ALL:@SECLEVEL=0").refused("alert protocol version")
+        # rustls misses signature_algorithms, which these versions lack, before it sees the version.
+        refusal = "alert (protocol version|handshake failure)"
+        Session(option, "-cipher", "ALL:@SECLEVEL=0").refused(refusal)
 
 
 @case("weak suites are refused")
