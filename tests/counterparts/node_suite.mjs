@@ -120,11 +120,12 @@ async function stalled(session) {
 }
 
 async function early(session) {
-  const fields = {":path": "/http1/refuse", ":method": "POST"};
-  const answer = await exchange(session, fields, pattern(4 * MIB));
-  assert.equal(answer.status, 413);
-  assert.equal(answer.body.toString(), "too much\n");
-  assert.ok([0, 8].includes(answer.reset), `reset ${answer.reset}`);
+  // With RST_STREAM(NO_ERROR) and a write under way, Node 20 may never say "close": "end" is the end.
+  const stream = session.request({":path": "/http1/refuse", ":method": "POST"}, {endStream: false});
+  stream.end(pattern(4 * MIB));
+  const [head] = await events.once(stream, "response");
+  assert.equal(head[":status"], 413);
+  assert.equal(Buffer.concat(await stream.toArray()).toString(), "too much\n");
   assert.equal((await exchange(session, {":path": "/http1/hello"})).status, 200, "the next stream");
 }
 
