@@ -139,11 +139,11 @@ fn json(record: &AccessRecord<'_>, dates: &mut DateText, out: &mut Vec<u8>) {
     integer(out, b",\"worker\":", record.worker as u64);
     text(out, b",\"referer\":\"", record.referer);
     text(out, b"\",\"user_agent\":\"", record.user_agent);
-    announced(out, &record.announced);
     name(out, b"\",\"tls_version\":\"", record.tls.version.as_bytes());
     name(out, b"\",\"tls_cipher\":\"", record.tls.cipher.as_bytes());
     name(out, b"\",\"tls_sni\":\"", record.tls.sni.as_bytes());
     name(out, b"\",\"client_cert_subject\":\"", record.tls.client_subject.as_bytes());
+    announced(out, &record.announced);
     out.extend_from_slice(b"\"}\n");
 }
 
