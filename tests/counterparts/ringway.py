@@ -2,7 +2,6 @@
 
 import http.client
 import json
-import os
 import subprocess
 
 from plan import GRPC, LISTENERS, PLAIN, UPSTREAMS, WORKERS
@@ -90,7 +89,7 @@ def configuration(driver, certificates, ports):
 
 
 # What the proxy knows of the client's connection, told to the origin.
-IDENTITY = os.environ.get("COUNTERPARTS_IDENTITY", 'x-client-subject = "${client_cert.subject}"')
+IDENTITY = 'x-client-subject = "${client_cert.subject}"'
 
 
 def listener(what, certificates):
