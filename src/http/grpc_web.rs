@@ -47,6 +47,15 @@ impl GrpcWeb {
         })
     }
 
+    /// Content-Type of an answer that is made for the call without one of gRPC.
+    pub fn answer_type(&self) -> &'static str {
+        if self.text_answer {
+            "application/grpc-web-text+proto"
+        } else {
+            "application/grpc-web+proto"
+        }
+    }
+
     /// Whether the request's body changes its length, so that a Content-Length no longer holds.
     pub fn changes_request_length(&self) -> bool {
         self.text_request

@@ -29,7 +29,8 @@ pub(super) async fn answer(exchange: &mut Exchange, place: &Place<'_>, ended: En
     // The log and the metrics have the status of the error, whatever gRPC makes of it.
     exchange.answer.status = reply.status;
     if let Some(kind) = reply.error.filter(|_| is_grpc(&exchange.context)) {
-        tell_grpc(&mut reply, kind, exchange.context.facts.grpc_web.is_some());
+        let web = exchange.context.facts.grpc_web.as_ref();
+        tell_grpc(&mut reply, kind, web.map_or("application/grpc", |call| call.answer_type()));
     }
     let content = compose(exchange, place, reply);
     exchange.answer.bytes = content.len() as u64;
@@ -61,11 +62,10 @@ fn is_grpc(context: &RequestContext) -> bool {
 }
 
 /// Turns an error into what a gRPC client understands: a success that consists of trailers only.
-fn tell_grpc(reply: &mut Reply, kind: ErrorKind, web: bool) {
+fn tell_grpc(reply: &mut Reply, kind: ErrorKind, content_type: &str) {
     reply.status = 200;
     let message = grpc::message(&format!("{} ({})", kind.text(), kind.code()));
-    let text = if web { "application/grpc-web+proto" } else { "application/grpc" };
-    reply.fields.push(("content-type", text.into()));
+    reply.fields.push(("content-type", content_type.into()));
     reply.fields.push(("grpc-status", grpc::grpc_status_of(kind).to_string().into_bytes()));
     reply.fields.push(("grpc-message", message.into_bytes()));
     reply.body.clear();

@@ -83,6 +83,7 @@ def configuration(driver, certificates, ports):
     ]
     parts += [
         f'[[route]]\nid = "{service}"\nprefix = "/{service}/"\nupstream = "{upstream}"\n'
+        'filters = [{ kind = "grpc_web" }]\n'
         for service, upstream in GRPC.items()
     ]
     return "\n".join(parts)
