@@ -146,6 +146,10 @@ fn json(record: &AccessRecord<'_>) {
         ("route", cut(record.route.as_bytes(), 256)),
         ("upstream", cut(record.upstream.as_bytes(), 256)),
         ("endpoint", cut(record.endpoint.as_bytes(), 256)),
+        ("tls_version", cut(record.tls.version.as_bytes(), 256)),
+        ("tls_cipher", cut(record.tls.cipher.as_bytes(), 256)),
+        ("tls_sni", cut(record.tls.sni.as_bytes(), 256)),
+        ("client_cert_subject", cut(record.tls.client_subject.as_bytes(), 256)),
     ] {
         assert_eq!(value[key].as_str(), Some(&*characters(given)), "{key}");
     }
@@ -166,7 +170,7 @@ fn json(record: &AccessRecord<'_>) {
     assert_eq!(value["error"].as_str(), record.error);
     assert_eq!(value["ts"].as_str().map(str::len), Some("2026-11-30T00:38:29.000000Z".len()));
     let told = &record.announced;
-    let mut keys = 25;
+    let mut keys = 29;
     for (key, given) in [
         ("proxy_authority", cut(told.authority, 256)),
         ("proxy_unique_id", cut(told.unique_id, 256)),
