@@ -20,8 +20,10 @@ pub enum Retry {
     No,
     /// The connection was stale: yes, where the request can be replayed (RFC 9110 section 9.2.2).
     Stale,
-    /// Nothing was sent: always.
+    /// Nothing was sent: always, at another endpoint.
     Unsent,
+    /// The origin has not looked at it: always, at the same endpoint too where there is no other.
+    Unseen,
 }
 
 /// What becomes of the client's connection after the answer to an error.
@@ -118,6 +120,12 @@ kinds! {
     ConnectTimeout "connect_timeout" 504 Upstream Unsent Keep "connection_timeout" "Connecting to the upstream took too long.";
     /// The connection ended before the first byte of an answer.
     UpstreamClosed "upstream_closed" 502 Upstream Stale Keep "connection_terminated" "The upstream closed the connection without an answer.";
+    /// The origin says that it has not looked at the request (RFC 9113 section 8.7).
+    StreamRefused "stream_refused" 502 Upstream Unseen Keep "destination_unavailable" "The upstream refused the request.";
+    /// The origin broke the request's HTTP/2 stream off.
+    UpstreamReset "upstream_reset" 502 Upstream No Keep "http_protocol_error" "The upstream broke the request off.";
+    /// The origin does not speak HTTP/2, which its upstream asks for.
+    ProtocolMismatch "protocol_mismatch" 502 Upstream Unsent Keep "http_protocol_error" "The upstream does not speak HTTP/2.";
     /// The connection ended inside the answer's head.
     ResponseIncomplete "response_incomplete" 502 Upstream No Keep "http_response_incomplete" "The upstream's answer broke off.";
     /// The answer's head does not follow RFC 9112, or its framing is ambiguous.

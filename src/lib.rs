@@ -13,6 +13,7 @@ pub mod io;
 pub mod observe;
 
 pub mod http1;
+pub mod http2;
 
 pub mod context;
 

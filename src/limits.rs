@@ -40,6 +40,50 @@ pub const TRAILER_BYTES_MAX: usize = 8 * 1024;
 /// Fields of a trailer section.
 pub const TRAILERS_MAX: usize = 64;
 
+/// Streams that one client may have open: what RFC 9113 section 6.5.2 asks for at least.
+pub const HTTP2_STREAMS_DEFAULT: u32 = 100;
+/// Most streams that may be configured: each may hold a head and a send buffer.
+pub const HTTP2_STREAMS_MAX: usize = 10_000;
+/// Bytes of one request's body that a client may send before some are passed on.
+pub const HTTP2_WINDOW_BYTES: u32 = 64 * 1024;
+/// The same of all streams of a connection together.
+pub const HTTP2_CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
+/// Smallest and largest windows that may be configured: below the protocol's own 65,535 a connection
+/// cannot begin, above 16 MiB one client holds too much.
+pub const HTTP2_WINDOW_BYTES_RANGE: (u64, u64) = (65_535, 16 * 1024 * 1024);
+/// Bytes of the table that a client compresses fields with (RFC 7541 section 4.2), the default of
+/// the protocol.
+pub const HTTP2_HEADER_TABLE_BYTES: u32 = 4_096;
+/// Bytes of an answer that one stream may hold while the client opens no window.
+pub const HTTP2_SEND_BUFFER_BYTES: usize = 64 * 1024;
+/// Streams that were reset and are remembered, and those that the client has reset before they were
+/// looked at: as many as may be open.
+pub const HTTP2_RESETS_PENDING_MAX: usize = 100;
+/// Streams of a connection that were reset because the client broke the protocol or opened too many
+/// (CVE-2025-8671), over its life.
+pub const HTTP2_REFUSALS_MAX: usize = 1_024;
+/// Bytes that small DATA frames may cost beyond their content while they wait: about 8,000 of them,
+/// as gRPC sends when the upstream is slow.
+pub const HTTP2_DATA_OVERHEAD_BYTES_MAX: usize = 2 * 1024 * 1024;
+
+/// Frames that carry nothing: how many may come at once, how many more a second, and how many more
+/// for each HEADERS and DATA frame that came and each that was sent. SETTINGS: one is usual.
+pub const HTTP2_SETTINGS: (u32, u32, [u32; 4]) = (32, 1, [0, 0, 0, 0]);
+/// PING: keepalives, and the bandwidth probes that gRPC sends with its data.
+pub const HTTP2_PINGS: (u32, u32, [u32; 4]) = (200, 10, [1, 1, 1, 1]);
+/// PRIORITY: old browsers build a tree of a few streams.
+pub const HTTP2_PRIORITIES: (u32, u32, [u32; 4]) = (200, 10, [4, 0, 0, 0]);
+/// RST_STREAM: a page that is left cancels all that it loads; an answer that has begun pays for one.
+pub const HTTP2_RESETS: (u32, u32, [u32; 4]) = (200, 20, [0, 0, 1, 0]);
+/// WINDOW_UPDATE: of the stream and of the connection, for each small DATA frame sent.
+pub const HTTP2_WINDOW_UPDATES: (u32, u32, [u32; 4]) = (1_000, 100, [2, 0, 0, 4]);
+/// DATA without content; `h2` takes 100 in the life of a connection.
+pub const HTTP2_EMPTY_DATA: (u32, u32, [u32; 4]) = (100, 10, [0, 1, 0, 0]);
+/// CONTINUATION: the largest head takes 16.
+pub const HTTP2_CONTINUATIONS: (u32, u32, [u32; 4]) = (100, 10, [4, 0, 0, 0]);
+/// Frames of other kinds: PRIORITY_UPDATE (RFC 9218) comes with requests, ORIGIN and the like once.
+pub const HTTP2_UNKNOWN: (u32, u32, [u32; 4]) = (200, 10, [2, 0, 0, 0]);
+
 /// Bytes of a pooled buffer for heads and small bodies: one default head fits.
 pub const HEAD_BUFFER_BYTES: usize = 16 * 1024;
 /// Bytes of a pooled buffer for bodies; larger ones leave the cache (measured in perf/).
@@ -133,6 +177,39 @@ pub const ENDPOINTS_MAX: usize = 4_096;
 pub const ADDRESSES_PER_NAME_MAX: usize = 64;
 /// Time between two look-ups of a name.
 pub const RESOLVE_INTERVAL_MS: u64 = 10_000;
+
+/// Streams on one HTTP/2 connection to an origin, where it allows as many: beyond them another
+/// connection is made. What most servers take.
+pub const UPSTREAM_HTTP2_STREAMS_MAX: usize = 100;
+/// Bytes that an origin may send on one stream before they are passed on: 25 ms at 10 MB/s, and no
+/// more than the kernel would hold of an HTTP/1 connection.
+pub const UPSTREAM_HTTP2_STREAM_WINDOW_BYTES: u32 = 256 * 1024;
+/// The same of a connection: room for every stream, so that clients that read slowly never hold up
+/// the others.
+pub const UPSTREAM_HTTP2_CONNECTION_WINDOW_BYTES: u32 =
+    UPSTREAM_HTTP2_STREAM_WINDOW_BYTES * UPSTREAM_HTTP2_STREAMS_MAX as u32;
+/// Bytes of an answer's fields as HTTP/2 counts them, 32 beyond each: the largest head that a
+/// listener may take. Each listener's own bounds come after it.
+pub const UPSTREAM_HTTP2_HEADER_LIST_BYTES_MAX: u32 = (HEAD_BYTES_MAX + 32 * HEADERS_MAX) as u32;
+/// Bytes of one request body that wait to be sent: one body buffer.
+pub const UPSTREAM_HTTP2_SEND_BUFFER_BYTES: usize = BODY_BUFFER_BYTES;
+/// Streams that were given up here and of which frames may still come, and how long they are
+/// remembered: what is under way in a round trip or two.
+pub const UPSTREAM_HTTP2_RESET_STREAMS_KEPT: usize = 256;
+/// See [`UPSTREAM_HTTP2_RESET_STREAMS_KEPT`].
+pub const UPSTREAM_HTTP2_RESET_STREAM_MS: u64 = 2_000;
+/// Streams that an origin's faults may have reset before its connection is given up.
+pub const UPSTREAM_HTTP2_LOCAL_RESETS_MAX: usize = 1_024;
+/// Silence on a connection with streams after which a PING asks whether the origin is there.
+pub const UPSTREAM_HTTP2_PING_AFTER_MS: u64 = 10_000;
+/// Time in which it must have answered.
+pub const UPSTREAM_HTTP2_PING_TIMEOUT_MS: u64 = 5_000;
+/// Time between two PINGs in one silence: gRPC servers take more for an attack.
+pub const UPSTREAM_HTTP2_PING_EVERY_MS: u64 = 300_000;
+/// Time for the goodbye on a connection that carries nothing any more.
+pub const UPSTREAM_HTTP2_CLOSE_MS: u64 = 1_000;
+/// Connections that one request waits for before it gives up: each may have been taken by others.
+pub const UPSTREAM_HTTP2_WAITS_MAX: usize = 16;
 
 /// Messages waiting for a worker.
 pub const INBOX_MESSAGES: usize = 64;

@@ -187,7 +187,7 @@ impl Core {
         let mut peeks_left = POOL_PEEKS_PER_SWEEP;
         for plan in &self.snapshot().upstreams {
             for endpoint in plan.endpoints.iter().filter_map(|plan| self.endpoint(plan.id)) {
-                peeks_left -= endpoint.sweep(now_ms, plan.idle_timeout_ms, peeks_left);
+                peeks_left -= endpoint.sweep(now_ms, plan, peeks_left);
             }
         }
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use harness::client::{ask, plain_get};
 use harness::origin::Op;
-use harness::proxy::LET_GO;
+use harness::proxy::{LET_GO, endpoint, upstream};
 use harness::{Client, Origin, Proxy, Settings, contains, ms, pause, poll};
 use socket2::SockRef;
 
@@ -265,6 +265,26 @@ fn idle_tunnel(driver: &'static str) {
     assert!(quiet.elapsed() > ms(1_500), "ended after {:?} already", quiet.elapsed());
 }
 
+/// A tunnel that carries all the time ends when it has lasted long enough.
+fn tunnel_total(driver: &'static str) {
+    let origin = Origin::start();
+    let bounds = "timeouts = { tunnel = \"5s\", tunnel_total = \"1s\" }";
+    let upstream = upstream("main", &[endpoint(&origin.address, 1)], bounds);
+    let proxy = Proxy::start(Settings::new(driver, &origin.address).upstreams(upstream));
+    origin.script("/ws", vec![Op::Echo]);
+    let client = Client::open(proxy.address).expect("a connection");
+    client.send(
+        b"GET /ws HTTP/1.1\r\nHost: a.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+    );
+    assert!(client.wait_responses(1, ms(2_000)), "the switch");
+    let began = Instant::now();
+    while !client.wait_end(ms(50)) {
+        client.send(b"still here");
+        assert!(began.elapsed() < ms(4_000), "it outlives its bound");
+    }
+    assert!(began.elapsed() > ms(800), "ended after {:?} already", began.elapsed());
+}
+
 /// Interim answers and 100-continue, in the order in which they come.
 fn interims(driver: &'static str) {
     let (origin, proxy) = pair(driver);
@@ -309,7 +329,7 @@ macro_rules! on_both {
 
 on_both! {
     client_abort slow_reader slow_origin abort_storm descriptors_run_out slow_heads pipelining
-    early_answer tunnel idle_tunnel interims large_bodies
+    early_answer tunnel idle_tunnel tunnel_total interims large_bodies
 }
 
 /// Anonymous memory that a few exchanges may take, whatever they carry.

@@ -162,6 +162,18 @@ impl<T> Deadline<T> {
         slot.expired = NO_WAIT;
     }
 
+    /// Ends the wait that goes on, as a sweep would, where `ends` says so of its kind: the waiter sees
+    /// `reason`. Whether it did.
+    pub fn expire(&self, reason: u8, ends: impl Fn(u8) -> bool) -> bool {
+        let slot = &mut self.owner.slots.borrow_mut()[self.index as usize];
+        let ended = slot.wait != NO_WAIT && slot.expired == NO_WAIT && ends(slot.wait);
+        if ended {
+            slot.expired = reason;
+            slot.due_ms = NEVER;
+        }
+        ended
+    }
+
     /// Names what an expiry acts on.
     pub fn set_target(&self, target: T) {
         self.owner.slots.borrow_mut()[self.index as usize].target = Some(target);

@@ -76,7 +76,7 @@ impl RequestContext {
         let request = &self.request;
         let mut hosts = request.values(Known::Host);
         let (first, second) = (hosts.next(), hosts.next());
-        let missing = first.is_none() && request.version == Version::Http11;
+        let missing = first.is_none() && request.version != Version::Http10;
         if missing || second.is_some() || first.is_some_and(|host| !valid_host(host)) {
             return Err(ErrorKind::HostInvalid);
         }

@@ -206,6 +206,8 @@ pub(crate) mod tests {
             write_timeout_ms: 1000,
             via: false,
             forwarded: false,
+            h2c: false,
+            http2: Default::default(),
         })
     }
 

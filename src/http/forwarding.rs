@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
 
 /// Facts of one client connection for forwarding fields, in the form they are sent.
 #[derive(Clone, Debug)]
@@ -9,14 +10,14 @@ pub struct Forwarding {
     /// The peer's address.
     pub client: IpAddr,
     /// The peer's address as text.
-    pub client_text: Box<str>,
+    pub client_text: Rc<str>,
     /// Whether what the peer says about earlier hops is believed.
     pub trusted: bool,
     /// The port that it connected to.
     pub port: u16,
     /// `X-Forwarded-For`, `-Proto` and `-Port` lines for a peer that is not believed, made once per
     /// connection.
-    pub lines: Box<[u8]>,
+    pub lines: Rc<[u8]>,
 }
 
 impl Forwarding {

@@ -1,10 +1,15 @@
 //! What every version of HTTP shares: heads, targets, body framing.
 
 pub mod added;
+pub mod edit;
 pub mod forwarding;
+pub mod grpc;
 pub mod head;
 pub mod host;
+pub mod passing;
+pub mod trailers;
 pub mod uri;
+pub mod websocket;
 
 pub use forwarding::Forwarding;
 pub use head::{Field, Known, RequestHead, ResponseHead, Span, Version};

@@ -1,6 +1,6 @@
 //! Where a body stands: how much of what was read belongs to it, and whether it is whole.
 
-use super::chunked::{ChunkedRelay, Step};
+use super::chunked::{ChunkedRelay, Step, Stripped};
 use crate::error::ErrorKind;
 use crate::http::BodyFraming;
 
@@ -62,6 +62,23 @@ impl Body {
             *self = Body::Done;
         }
         Ok(Step { consumed, relay: consumed, data: consumed, done })
+    }
+
+    /// The same without the coding: data is moved to the front of `bytes`. Trailers of a whole body
+    /// are what [`Body::tail`] has before its last CRLF.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ChunkMalformed`]; whose fault it was depends on who sent it.
+    pub fn strip(&mut self, bytes: &mut [u8]) -> Result<Stripped, ErrorKind> {
+        if let Body::Chunked(relay) = self {
+            let stripped = relay.strip(bytes).map_err(|_| ErrorKind::ChunkMalformed)?;
+            if stripped.done && relay.tail().is_empty() {
+                *self = Body::Done;
+            }
+            return Ok(stripped);
+        }
+        let step = self.advance(bytes)?;
+        Ok(Stripped { consumed: step.consumed, data: step.data, done: step.done })
     }
 
     /// What follows the last relayed bytes of a whole chunked body: the trailer section that may be

@@ -5,6 +5,7 @@
 
 use super::scan::{is_text, is_token};
 use crate::error::{ErrorKind, Side};
+use crate::http::trailers::is_forbidden;
 use crate::limits::{
     BODY_BYTES_MAX, CHUNK_EXTENSION_BYTES_MAX, CHUNK_EXTENSIONS_TOTAL_BYTES_MAX,
     CHUNK_SIZE_DIGITS_MAX, TRAILER_BYTES_MAX, TRAILERS_MAX,
@@ -274,60 +275,6 @@ const fn fits(bound: usize) -> bool {
 // Counters are 16 bits and go one above their bound.
 const _: () = assert!(fits(CHUNK_EXTENSION_BYTES_MAX) && fits(CHUNK_EXTENSIONS_TOTAL_BYTES_MAX));
 const _: () = assert!(fits(TRAILER_BYTES_MAX) && fits(TRAILERS_MAX) && fits(CHUNK_SIZE_DIGITS_MAX));
-
-/// RFC 9110 section 6.5.1: no trailers for framing, routing, request modifiers, authentication,
-/// response control data or the content's format; nor what a gateway vouches for.
-fn is_forbidden(name: &[u8]) -> bool {
-    let is = |text: &&str| name.eq_ignore_ascii_case(text.as_bytes());
-    let begins = |text: &&str| {
-        name.get(..text.len()).is_some_and(|start| start.eq_ignore_ascii_case(text.as_bytes()))
-    };
-    FORBIDDEN.iter().any(is) || FORBIDDEN_PREFIXES.iter().any(begins)
-}
-
-const FORBIDDEN: &[&str] = &[
-    // Framing and the connection.
-    "transfer-encoding",
-    "content-length",
-    "trailer",
-    "connection",
-    "keep-alive",
-    "te",
-    "upgrade",
-    "http2-settings",
-    // Routing and who is asking.
-    "host",
-    "forwarded",
-    "via",
-    "x-real-ip",
-    "x-request-id",
-    // Request modifiers.
-    "expect",
-    "max-forwards",
-    "range",
-    "cache-control",
-    "pragma",
-    // Authentication and cookies.
-    "authorization",
-    "www-authenticate",
-    "authentication-info",
-    "cookie",
-    "set-cookie",
-    // Response control data.
-    "age",
-    "date",
-    "expires",
-    "location",
-    "retry-after",
-    "vary",
-    "warning",
-    // The content's format.
-    "content-encoding",
-    "content-type",
-    "content-range",
-];
-
-const FORBIDDEN_PREFIXES: &[&str] = &["proxy-", "x-forwarded-", "if-"];
 
 #[cfg(test)]
 mod tests {

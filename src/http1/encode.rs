@@ -2,61 +2,12 @@
 //! (RFC 9110 section 7.6.1), and the proxy's own fields are added at the end.
 
 use crate::base::buffer::Buf;
+pub use crate::http::edit::{Persistence, RequestEdit, ResponseEdit};
 use crate::http::head::list_members;
-use crate::http::{BodyFraming, Field, Forwarding, Known, RequestHead, ResponseHead, Version};
-
-/// What changes in a request's head on its way.
-pub struct RequestEdit<'a> {
-    /// The path, `*` included.
-    pub path: &'a [u8],
-    /// The query, without its question mark.
-    pub query: Option<&'a [u8]>,
-    /// Host in place of the one that came, if it has to be replaced.
-    pub host: Option<&'a [u8]>,
-    /// The host that the client named, for `X-Forwarded-Host`.
-    pub host_named: Option<&'a [u8]>,
-    /// How the body is framed.
-    pub framing: BodyFraming,
-    /// The client.
-    pub forwarding: &'a Forwarding,
-    /// Identity of the request.
-    pub request_id: &'a [u8],
-    /// The protocols the client may switch to, for an upgrade that is passed on.
-    pub upgrade: Option<&'a [u8]>,
-    /// Whether `Via` is added.
-    pub via: bool,
-    /// Whether `Forwarded` is added.
-    pub forwarded: bool,
-}
-
-/// What the answer says of the connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Persistence {
-    /// It goes on, as HTTP/1.1 takes for granted.
-    Open,
-    /// It goes on, which an HTTP/1.0 client has to be told.
-    KeepAlive,
-    /// It ends.
-    Close,
-    /// It becomes a tunnel.
-    Upgrade,
-}
-
-/// What changes in a response's head on its way.
-pub struct ResponseEdit<'a> {
-    /// How the body is framed for the client.
-    pub framing: BodyFraming,
-    /// Whether Content-Length is left out.
-    pub drop_content_length: bool,
-    /// What is said of the connection.
-    pub persistence: Persistence,
-    /// Identity of the request, for answers that do not carry one.
-    pub request_id: Option<&'a [u8]>,
-    /// The date, for answers that do not carry one (RFC 9110 section 6.6.1).
-    pub date: Option<&'a [u8]>,
-    /// Whether `Via` is added.
-    pub via: bool,
-}
+use crate::http::passing::{
+    Kept, Lines, NamedFields, add_lines, has_leading_zero, is_hop_by_hop, takes_trailers, via,
+};
+use crate::http::{BodyFraming, Field, Known, RequestHead, ResponseHead};
 
 /// Encodes a request's head for the upstream.
 pub fn encode_request(out: &mut Buf, head: &RequestHead, edit: &RequestEdit<'_>) {
@@ -73,33 +24,12 @@ pub fn encode_request(out: &mut Buf, head: &RequestHead, edit: &RequestEdit<'_>)
     if let Some(host) = edit.host {
         line(out, b"Host", host);
     }
-    let named = NamedFields::of(head.values(Known::Connection));
-    let http10 = head.version == Version::Http10;
-    copy_fields(out, bytes, &head.fields, |field| match field.known {
-        Known::Other | Known::Accept | Known::Referer | Known::UserAgent => {
-            !named.contains(field.name.of(bytes))
-        }
-        Known::Host => edit.host.is_none(),
-        // RFC 9110 section 10.1.1: no expectation from an HTTP/1.0 client.
-        Known::Expect => !http10,
-        Known::ContentLength => !has_leading_zero(field.value.of(bytes)),
-        Known::XForwardedProto | Known::XForwardedPort | Known::XForwardedHost => {
-            edit.forwarding.trusted
-        }
-        Known::Forwarded => edit.forwarding.trusted,
-        // Both are written anew below.
-        Known::XForwardedFor | Known::XRequestId => false,
-        known => !is_hop_by_hop(known),
-    });
+    let kept = Kept::of(head, edit);
+    copy_fields(out, bytes, &head.fields, |field| kept.keeps(field, bytes));
     out.extend(head.added.bytes());
     framing_lines(out, head.values(Known::ContentLength), edit.framing);
     upgrade_lines(out, head, edit);
-    forwarding_lines(out, head, edit);
-    line(out, b"X-Request-Id", edit.request_id);
-    if edit.via {
-        let version: &[u8] = if http10 { b"1.0 ringway" } else { b"1.1 ringway" };
-        line(out, b"Via", version);
-    }
+    add_lines(out, head, edit);
     out.extend(b"\r\n");
 }
 
@@ -163,9 +93,7 @@ pub fn encode_response(out: &mut Buf, bytes: &[u8], head: &ResponseHead, edit: &
         line(out, b"X-Request-Id", request_id);
     }
     if edit.via {
-        let version: &[u8] =
-            if head.version == Version::Http10 { b"1.0 ringway" } else { b"1.1 ringway" };
-        line(out, b"Via", version);
+        line(out, b"Via", via(head.version));
     }
     out.extend(b"\r\n");
 }
@@ -226,49 +154,6 @@ fn copy_fields(out: &mut Buf, bytes: &[u8], fields: &[Field], keep: impl Fn(&Fie
     copy(&mut run);
 }
 
-/// Fields that concern one hop only (RFC 9110 section 7.6.1).
-fn is_hop_by_hop(known: Known) -> bool {
-    matches!(
-        known,
-        Known::Connection
-            | Known::KeepAlive
-            | Known::ProxyConnection
-            | Known::Te
-            | Known::TransferEncoding
-            | Known::Upgrade
-            | Known::Http2Settings
-    )
-}
-
-/// The fields that `Connection` names. Names that have a [`Known`] of their own are never looked up
-/// here, so that a client cannot strip Host, forwarding or authentication fields.
-struct NamedFields<'a> {
-    values: Vec<&'a [u8]>,
-}
-
-impl<'a> NamedFields<'a> {
-    fn of(values: impl Iterator<Item = &'a [u8]>) -> NamedFields<'a> {
-        // An empty Vec owns no memory: the ordinary request allocates nothing.
-        let names_a_field = |value: &&[u8]| {
-            list_members(value).any(|option| {
-                !option.eq_ignore_ascii_case(b"keep-alive")
-                    && !option.eq_ignore_ascii_case(b"close")
-            })
-        };
-        NamedFields { values: values.filter(names_a_field).collect() }
-    }
-
-    fn contains(&self, name: &[u8]) -> bool {
-        let mut options = self.values.iter().flat_map(|value| list_members(value));
-        options.any(|option| option.eq_ignore_ascii_case(name))
-    }
-}
-
-/// A length with leading zeros is legal, and some origins take it for octal: it is written anew.
-fn has_leading_zero(length: &[u8]) -> bool {
-    length.len() > 1 && length[0] == b'0'
-}
-
 fn framing_lines<'a>(
     out: &mut Buf,
     mut lengths: impl Iterator<Item = &'a [u8]>,
@@ -289,9 +174,7 @@ fn framing_lines<'a>(
 
 fn upgrade_lines(out: &mut Buf, head: &RequestHead, edit: &RequestEdit<'_>) {
     // RFC 9110 section 10.1.4: TE goes with a Connection option, and a proxy answers for itself.
-    let mut codings = head.values(Known::Te).flat_map(list_members);
-    let trailers = codings.any(|coding| coding.eq_ignore_ascii_case(b"trailers"));
-    match (edit.upgrade, trailers) {
+    match (edit.upgrade, takes_trailers(head)) {
         (Some(protocols), _) => {
             out.extend(b"Connection: Upgrade\r\n");
             line(out, b"Upgrade", protocols);
@@ -301,42 +184,25 @@ fn upgrade_lines(out: &mut Buf, head: &RequestHead, edit: &RequestEdit<'_>) {
     }
 }
 
-fn forwarding_lines(out: &mut Buf, head: &RequestHead, edit: &RequestEdit<'_>) {
-    let facts = edit.forwarding;
-    if facts.trusted {
-        trusted_forwarding_lines(out, head, facts);
-    } else {
-        out.extend(&facts.lines);
+impl Lines for Buf {
+    #[inline]
+    fn begin(&mut self, name: &'static str) {
+        self.extend(name.as_bytes());
+        self.extend(b": ");
     }
-    let told = facts.trusted && head.value(Known::XForwardedHost).is_some();
-    if let Some(host) = edit.host_named.filter(|_| !told) {
-        line(out, b"X-Forwarded-Host", host);
-    }
-    if edit.forwarded {
-        out.extend(b"Forwarded: for=");
-        out.extend(facts.node().as_bytes());
-        if let Some(host) = edit.host_named {
-            out.extend(b";host=\"");
-            out.extend(host);
-            out.extend(b"\"");
-        }
-        out.extend(b";proto=http\r\n");
-    }
-}
 
-/// Behind a proxy that is believed: its list goes on, and what it said of the first hop stays.
-fn trusted_forwarding_lines(out: &mut Buf, head: &RequestHead, facts: &Forwarding) {
-    out.extend(b"X-Forwarded-For: ");
-    for hops in head.values(Known::XForwardedFor).filter(|hops| !hops.is_empty()) {
-        out.extend(hops);
-        out.extend(b", ");
+    #[inline]
+    fn part(&mut self, value: &[u8]) {
+        self.extend(value);
     }
-    out.extend(facts.client_text.as_bytes());
-    out.extend(b"\r\n");
-    if head.value(Known::XForwardedProto).is_none() {
-        out.extend(b"X-Forwarded-Proto: http\r\n");
+
+    #[inline]
+    fn end(&mut self) {
+        self.extend(b"\r\n");
     }
-    if head.value(Known::XForwardedPort).is_none() {
-        line(out, b"X-Forwarded-Port", itoa::Buffer::new().format(facts.port).as_bytes());
+
+    #[inline]
+    fn ready(&mut self, lines: &[u8]) {
+        self.extend(lines);
     }
 }

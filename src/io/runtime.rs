@@ -55,6 +55,11 @@ pub async fn sleep_ms(ms: u64) {
     monoio::time::sleep(Duration::from_millis(ms)).await;
 }
 
+/// Runs `task` for so long at most; `None` where it was dropped then. For what is rare: a timer costs.
+pub async fn within<F: Future>(ms: u64, task: F) -> Option<F::Output> {
+    monoio::time::timeout(Duration::from_millis(ms), task).await.ok()
+}
+
 /// Turns a panic while `task` is polled into `None`, so that the core goes on.
 pub fn catch_panic<F: Future>(task: F) -> CatchPanic<F> {
     CatchPanic { task }

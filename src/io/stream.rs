@@ -13,6 +13,7 @@ use rustix::net::RecvFlags;
 
 use super::cancel::Cancel;
 use super::mem::{Closer, End};
+use super::signal::Signal;
 use crate::base::buffer::Buf;
 
 /// A connection. Reading and writing take `&self`, so that two pumps may share it; at most one read
@@ -55,6 +56,8 @@ pub enum Handle {
     Fd(RawFd),
     /// A stream in memory.
     Mem(Rc<Closer>),
+    /// One stream of a shared connection.
+    Signal(Rc<Signal>),
 }
 
 /// A runtime stream of which reader and writer hold the same one.
@@ -199,6 +202,7 @@ impl Handle {
                 let _ = rustix::net::shutdown(fd, how);
             }
             Handle::Mem(closer) => closer.shutdown(how),
+            Handle::Signal(signal) => signal.shutdown(how),
         }
     }
 }
@@ -210,7 +214,7 @@ pub fn reset_by_peer(handles: &[Handle]) -> Vec<usize> {
         .enumerate()
         .filter_map(|(index, handle)| match handle {
             Handle::Fd(fd) => Some((index, *fd)),
-            Handle::Mem(_) => None,
+            Handle::Mem(_) | Handle::Signal(_) => None,
         })
         .collect();
     let mut polled: Vec<rustix::event::PollFd<'_>> = descriptors

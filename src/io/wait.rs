@@ -39,6 +39,8 @@ pub enum Wait {
     Filter,
     /// Not a wait: the client has gone away.
     ClientGone,
+    /// Streams of a connection go on: it never falls due, but a drain ends it.
+    Streams,
 }
 
 /// What an expiry acts on.
@@ -58,7 +60,7 @@ pub struct Target {
 impl Wait {
     /// The kind with this number in a deadline slot.
     pub fn of(number: u8) -> Option<Wait> {
-        const ALL: [Wait; 14] = [
+        const ALL: [Wait; 15] = [
             Wait::Idle,
             Wait::Parked,
             Wait::Head,
@@ -73,6 +75,7 @@ impl Wait {
             Wait::TotalBegun,
             Wait::Filter,
             Wait::ClientGone,
+            Wait::Streams,
         ];
         ALL.get(usize::from(number).wrapping_sub(1)).copied()
     }
@@ -91,7 +94,7 @@ impl Wait {
         };
         match self {
             // The read ends as if the client had closed, and an answer can still be written.
-            Wait::Idle | Wait::Parked | Wait::Head | Wait::RequestBody => {
+            Wait::Idle | Wait::Parked | Wait::Head | Wait::RequestBody | Wait::Streams => {
                 target.client.shutdown(Shutdown::Read);
             }
             Wait::ClientWrite | Wait::Linger => target.client.shutdown(Shutdown::Both),
@@ -169,6 +172,19 @@ impl Timer {
     /// Time until it falls due, in milliseconds, as of the last sweep.
     pub fn left_ms(&self) -> u64 {
         self.0.left_ms()
+    }
+
+    /// Ends a wait in which nothing would tell that the client has gone away.
+    pub fn give_up(&self) {
+        let watches = |wait| Wait::of(wait).is_some_and(Wait::watches_client);
+        if self.0.expire(Wait::ClientGone as u8, watches) {
+            self.0.with_target(|target| Wait::ClientGone.act(target));
+        }
+    }
+
+    /// Names what an expiry acts on in the place of the client's descriptor.
+    pub fn set_client(&self, client: Handle) {
+        self.0.with_target(|target| target.client = client);
     }
 
     /// Names the upstream connection that an expiry acts on, or that there is none any more.

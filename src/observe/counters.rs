@@ -86,6 +86,14 @@ pub struct WorkerCounters {
     pub upstream_connections: Gauge,
     /// Idle upstream connections in the pool now.
     pub pool_idle: Gauge,
+    /// Those of them that speak HTTP/2.
+    pub upstream_http2_connections: Gauge,
+    /// Streams on them that carry a request now.
+    pub upstream_http2_streams: Gauge,
+    /// Those on which the origin announced its end.
+    pub upstream_http2_goaways: Counter,
+    /// Streams on them that the origin reset or refused.
+    pub upstream_http2_resets: Counter,
     /// Requests sent a second time.
     pub retries: Counter,
     /// Tunnels open now.
@@ -100,7 +108,53 @@ pub struct WorkerCounters {
     pub snapshot_version: Gauge,
     /// Exchanges given up because the client had gone away.
     pub client_aborts: Counter,
+    /// Client connections of HTTP/2 taken.
+    pub http2_connections_opened: Counter,
+    /// Client connections of HTTP/2 open now.
+    pub http2_connections: Gauge,
+    /// Streams of clients taken.
+    pub http2_streams: Counter,
+    /// Streams of clients being served now.
+    pub http2_streams_open: Gauge,
+    /// Streams that their client reset.
+    pub http2_resets_received: Counter,
+    /// Streams of clients that Ringway reset.
+    pub http2_resets_sent: Counter,
+    /// GOAWAYs to clients by reason, in the order of [`GOAWAY_REASONS`].
+    pub http2_goaways: [Counter; GOAWAY_REASONS.len()],
+    /// Connections ended because of too many frames of a kind, in the order of [`FLOOD_KINDS`].
+    pub http2_floods: [Counter; FLOOD_KINDS.len()],
 }
+
+/// Error codes by their number (RFC 9113 section 7).
+pub const GOAWAY_REASONS: [&str; 14] = [
+    "no_error",
+    "protocol_error",
+    "internal_error",
+    "flow_control_error",
+    "settings_timeout",
+    "stream_closed",
+    "frame_size_error",
+    "refused_stream",
+    "cancel",
+    "compression_error",
+    "connect_error",
+    "enhance_your_calm",
+    "inadequate_security",
+    "http_1_1_required",
+];
+
+/// Kinds of frames in the order of `http2::meter::Flood`.
+pub const FLOOD_KINDS: [&str; 8] = [
+    "settings",
+    "ping",
+    "priority",
+    "rst_stream",
+    "window_update",
+    "empty_data",
+    "continuation",
+    "unknown",
+];
 
 impl Default for WorkerCounters {
     fn default() -> WorkerCounters {
@@ -117,6 +171,10 @@ impl Default for WorkerCounters {
             pool_stale: Counter::default(),
             upstream_connections: Gauge::default(),
             pool_idle: Gauge::default(),
+            upstream_http2_connections: Gauge::default(),
+            upstream_http2_streams: Gauge::default(),
+            upstream_http2_goaways: Counter::default(),
+            upstream_http2_resets: Counter::default(),
             retries: Counter::default(),
             tunnels: Gauge::default(),
             request_body_bytes: Counter::default(),
@@ -124,6 +182,14 @@ impl Default for WorkerCounters {
             panics: Counter::default(),
             snapshot_version: Gauge::default(),
             client_aborts: Counter::default(),
+            http2_connections_opened: Counter::default(),
+            http2_connections: Gauge::default(),
+            http2_streams: Counter::default(),
+            http2_streams_open: Gauge::default(),
+            http2_resets_received: Counter::default(),
+            http2_resets_sent: Counter::default(),
+            http2_goaways: Default::default(),
+            http2_floods: Default::default(),
         }
     }
 }

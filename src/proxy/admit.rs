@@ -23,7 +23,7 @@ pub(super) fn admit(exchange: &mut Exchange, place: &Place<'_>) -> Result<(), Er
     context.timing.started = Some(Instant::now());
     context.request_id = request_id(&context.request, place.down, place.core);
     context.client = client_facts(&context.request, place);
-    read_facts(context)?;
+    read_facts(context, place)?;
     let path = context.read_target()?;
     context.check_host()?;
     let snapshot = place.core.snapshot();
@@ -33,7 +33,7 @@ pub(super) fn admit(exchange: &mut Exchange, place: &Place<'_>) -> Result<(), Er
     exchange.matched.held.pin(snapshot.clone(), route.index);
     route.path_policy.admit(&path)?;
     route.edit_target(context)?;
-    take_in_hand(exchange)
+    take_in_hand(exchange, place)
 }
 
 /// Says who sent a head that was refused and gives it an identity: fields are not to be believed.
@@ -69,7 +69,7 @@ fn request_id(request: &RequestHead, down: &Downstream, core: &Core) -> RequestI
     }
 }
 
-fn read_facts(context: &mut RequestContext) -> Result<(), ErrorKind> {
+fn read_facts(context: &mut RequestContext, place: &Place<'_>) -> Result<(), ErrorKind> {
     let request = &context.request;
     let facts = &mut context.facts;
     // What an answer to a refused request depends on comes first.
@@ -79,7 +79,7 @@ fn read_facts(context: &mut RequestContext) -> Result<(), ErrorKind> {
     // RFC 9110 section 9.2.2.
     facts.idempotent =
         matches!(method, b"GET" | b"HEAD" | b"OPTIONS" | b"PUT" | b"DELETE" | b"TRACE");
-    facts.framing = request_framing(request)?;
+    facts.framing = framing(request, place)?;
     if request.version == Version::Http10 {
         // RFC 9110 sections 7.8 and 10.1.1: no upgrade and no expectation in HTTP/1.0.
         return Ok(());
@@ -96,8 +96,23 @@ fn read_facts(context: &mut RequestContext) -> Result<(), ErrorKind> {
     Ok(())
 }
 
+/// How the body is framed; that of a stream without a length ends with the stream.
+fn framing(request: &RequestHead, place: &Place<'_>) -> Result<BodyFraming, ErrorKind> {
+    let framing = request_framing(request)?;
+    let Some(stream) = place.down.http2() else { return Ok(framing) };
+    match (framing, stream.is_end()) {
+        // RFC 9113 section 8.1.1.
+        (BodyFraming::Length(1..), true) => Err(ErrorKind::FramingAmbiguous),
+        // What follows an extended CONNECT is no body (RFC 8441 section 4).
+        (BodyFraming::None, false) if request.value(Known::Upgrade).is_none() => {
+            Ok(BodyFraming::Chunked)
+        }
+        (framing, _) => Ok(framing),
+    }
+}
+
 /// Looks at the body bytes that came with the head, so that a malformed beginning reaches no origin.
-fn take_in_hand(exchange: &mut Exchange) -> Result<(), ErrorKind> {
+fn take_in_hand(exchange: &mut Exchange, place: &Place<'_>) -> Result<(), ErrorKind> {
     let bytes_max = exchange.matched.terms.body_bytes_max;
     let upload = &mut exchange.upload;
     let framing = exchange.context.facts.framing;
@@ -107,9 +122,12 @@ fn take_in_hand(exchange: &mut Exchange) -> Result<(), ErrorKind> {
         return Err(ErrorKind::BodyTooLarge);
     }
     upload.body = Body::new(framing);
-    upload.whole = upload.body.is_done();
+    upload.whole = match place.down.http2() {
+        Some(stream) => stream.is_end() || framing == BodyFraming::None,
+        None => upload.body.is_done(),
+    };
     upload.looked_at = true;
-    if upload.whole {
+    if upload.whole || place.down.http2().is_some() {
         return Ok(());
     }
     let step = upload.body.advance(exchange.context.request.rest())?;

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use super::bridge;
 use super::exchange::Answer;
 use super::filters;
 use super::forward::Job;
@@ -39,9 +40,13 @@ pub(super) async fn relay(answer: &mut Answer, job: &Job<'_>) -> Result<Relayed,
     let (mut interim, mut clean) = (0, true);
     while interim < INTERIM_RESPONSES_MAX {
         arm_for_head(job);
-        let limits = &job.listener().head;
-        let Answer { head, parser, .. } = answer;
-        let read = read_response_head(job.stream(), head, parser, limits).await;
+        let read = match job.origin.get() {
+            None => {
+                let Answer { head, parser, .. } = answer;
+                read_response_head(job.stream(), head, parser, &job.listener().head).await
+            }
+            Some(origin) => Box::pin(bridge::answer::read_head(answer, origin, job)).await,
+        };
         read.map_err(|kind| match kind {
             // What the client has been told cannot be told again by a second try.
             ErrorKind::UpstreamClosed if interim > 0 => ErrorKind::ResponseIncomplete,
@@ -51,10 +56,15 @@ pub(super) async fn relay(answer: &mut Answer, job: &Job<'_>) -> Result<Relayed,
             101 if is_awaited_upgrade(answer, job) => {
                 return Ok(Relayed { tunnel: true, close: true, ..Relayed::default() });
             }
+            // RFC 8441 section 5.1: over HTTP/2 an origin says so by a success.
+            200..300 if job.origin.get().is_some() && job.is_tunnel_asked() => {
+                return Ok(Relayed { tunnel: true, close: true, ..Relayed::default() });
+            }
             101 => return Err(ErrorKind::UpgradeUnexpected),
             100..200 => {
                 // One that announces a body it cannot have leaves in doubt what follows.
-                clean &= response_framing(&answer.head, false)?.reusable;
+                clean &=
+                    job.origin.get().is_some() || response_framing(&answer.head, false)?.reusable;
                 Box::pin(relay_interim(answer, job)).await?;
             }
             // Servers say so when they time an idle connection out (RFC 9110 section 15.5.9).
@@ -107,7 +117,9 @@ fn arm_for_head(job: &Job<'_>) {
 
 /// Passes a 1xx answer on (RFC 9110 section 15.2); HTTP/1.0 has none.
 async fn relay_interim(answer: &mut Answer, job: &Job<'_>) -> Result<(), ErrorKind> {
-    if job.context.request.version == Version::Http11 {
+    if let Some(client) = job.down.http2() {
+        bridge::answer::send_interim(answer, client, job)?;
+    } else if job.context.request.version != Version::Http10 {
         let edit = ResponseEdit {
             framing: BodyFraming::None,
             drop_content_length: true,
@@ -129,6 +141,9 @@ async fn relay_interim(answer: &mut Answer, job: &Job<'_>) -> Result<(), ErrorKi
 }
 
 async fn relay_final(answer: &mut Answer, job: &Job<'_>) -> Result<Relayed, ErrorKind> {
+    if job.origin.get().is_some() || job.down.http2().is_some() {
+        return Box::pin(bridge::answer::relay_final(answer, job)).await;
+    }
     let framing = response_framing(&answer.head, job.context.facts.is_head)?;
     let http10 = job.context.request.version == Version::Http10;
     if framing.body == BodyFraming::Chunked && http10 {
@@ -177,7 +192,7 @@ impl Answer {
 }
 
 /// Remembers whether answers of this endpoint want a large buffer.
-fn note_size(job: &Job<'_>, body: &Body, in_hand: usize) {
+pub(super) fn note_size(job: &Job<'_>, body: &Body, in_hand: usize) {
     let large = match body {
         Body::Done => in_hand > HEAD_BUFFER_BYTES / 2,
         Body::Length(left) => *left as usize + in_hand > HEAD_BUFFER_BYTES / 2,
@@ -195,20 +210,29 @@ fn prepare(out: &mut Buf) {
     out.clear();
 }
 
-/// Encodes the final head into the scratch buffer; from here on an answer has been begun.
-fn encode_final(
+/// Lets the filters change the final head; from here on an answer has been begun.
+pub(super) fn begin_final(answer: &mut Answer, job: &Job<'_>) {
+    answer.head_at = Some(Instant::now());
+    filters::on_response(job.matched, job.context, &job.listener().name, answer);
+    job.down.mid_answer.set(true);
+    if let Some(total) = job.total {
+        total.turn(Wait::TotalBegun);
+    }
+}
+
+/// Begins the answer and encodes its head into the scratch buffer.
+pub(super) fn encode_final(
     answer: &mut Answer,
     job: &Job<'_>,
     framing: BodyFraming,
     drop_content_length: bool,
     close: bool,
 ) {
-    answer.head_at = Some(Instant::now());
-    filters::on_response(job.matched, job.context, &job.listener().name, answer);
+    begin_final(answer, job);
     let persistence = match (close, job.context.request.version) {
         (true, _) => Persistence::Close,
         (false, Version::Http10) => Persistence::KeepAlive,
-        (false, Version::Http11) => Persistence::Open,
+        (false, Version::Http11 | Version::Http2) => Persistence::Open,
     };
     let edit = ResponseEdit {
         framing,
@@ -222,19 +246,15 @@ fn encode_final(
     prepare(scratch);
     encode_response(scratch, head.bytes.filled(), head, &edit);
     *status = head.status;
-    job.down.mid_answer.set(true);
-    if let Some(total) = job.total {
-        total.turn(Wait::TotalBegun);
-    }
 }
 
 /// Writes to the client within its deadline.
-fn write_client<'a>(
+pub(super) fn write_client<'a>(
     out: &'a mut Buf,
     job: &'a Job<'_>,
 ) -> impl Future<Output = std::io::Result<()>> + 'a {
     let write_ms = job.listener().write_timeout_ms;
-    write_all(&job.down.stream, out, move || job.down.timer.arm(Wait::ClientWrite, write_ms))
+    write_all(job.down.stream(), out, move || job.down.timer.arm(Wait::ClientWrite, write_ms))
 }
 
 /// A client that takes no more has gone away, or its deadline says otherwise.
@@ -283,7 +303,7 @@ async fn relay_body(answer: &mut Answer, job: &Job<'_>) -> Result<bool, ErrorKin
 
 /// A buffer for the next part of a body: large where much is to come, or where the last one was
 /// filled.
-fn next_buffer(used: &mut Buf, left: Option<u64>) {
+pub(super) fn next_buffer(used: &mut Buf, left: Option<u64>) {
     let wants_large = match left {
         Some(left) => left > HEAD_BUFFER_BYTES as u64,
         None => used.spare() == 0,

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::http::Forwarding;
+use crate::http2::{Reason, ServerStream};
 use crate::io::wait::Timer;
 use crate::io::{Cancel, Handle, Shutdown, Stream, Target, Wait};
 use crate::limits::{LINGER_BYTES_MAX, LINGER_MS};
@@ -56,8 +57,8 @@ pub struct Downstream {
     /// Its one deadline while requests are served one step after the other. Before `stream`, so
     /// that it is gone when the descriptor is closed.
     pub timer: Timer,
-    /// The connection.
-    pub stream: Stream,
+    /// The connection, or one stream of it.
+    pub client: Client,
     /// Ends the read of an idle connection.
     pub idle_read: Rc<Cancel>,
     /// The listener that it came by.
@@ -72,8 +73,19 @@ pub struct Downstream {
     pub behind: Buf,
     /// Whether an answer has been begun and not ended.
     pub mid_answer: Cell<bool>,
-    /// Counts it as long as it is open.
-    _open: Open,
+    /// Counts it as long as it is open; a stream is no connection.
+    _open: Option<Open>,
+}
+
+/// What requests of a client come by.
+pub enum Client {
+    /// A connection that carries one request after the other, or that has not yet said what it
+    /// speaks; all of it for a connection of which the streams are served.
+    Http1(Stream),
+    /// One stream of an HTTP/2 connection.
+    Http2(ServerStream),
+    /// Nothing: its handshake goes on.
+    Opening,
 }
 
 /// Counts a connection from accept to close.
@@ -115,7 +127,7 @@ impl Downstream {
         let plan = listener.plan.borrow().clone();
         Downstream {
             timer: Timer::new(&core.deadlines, target),
-            stream,
+            client: Client::Http1(stream),
             idle_read,
             forwarding: Forwarding::new(peer, listener.port, plan.trusts(peer.ip())),
             peer,
@@ -123,8 +135,75 @@ impl Downstream {
             plan,
             behind: Buf::empty(),
             mid_answer: Cell::new(false),
-            _open: Open::new(core, listener.id()),
+            _open: Some(Open::new(core, listener.id())),
         }
+    }
+
+    /// One stream of this connection, which is served like a connection of its own.
+    pub fn for_stream(&self, stream: ServerStream, core: &Core) -> Box<Downstream> {
+        let target = Target {
+            client: stream.handle(),
+            upstream: None,
+            idle_read: None,
+            leaving: self.state.leaving.clone(),
+        };
+        let mut down = Box::new(Downstream {
+            timer: Timer::new(&core.deadlines, target),
+            client: Client::Http2(stream),
+            idle_read: self.idle_read.clone(),
+            forwarding: self.forwarding.clone(),
+            peer: self.peer,
+            state: self.state.clone(),
+            plan: self.plan.clone(),
+            behind: Buf::empty(),
+            mid_answer: Cell::new(false),
+            _open: None,
+        });
+        down.refresh();
+        down
+    }
+
+    /// The connection of a client that speaks HTTP/1.
+    ///
+    /// # Panics
+    /// It is a stream of HTTP/2.
+    #[inline]
+    pub fn stream(&self) -> &Stream {
+        match &self.client {
+            Client::Http1(stream) => stream,
+            Client::Http2(_) | Client::Opening => unreachable!("HTTP/1 is spoken on a connection"),
+        }
+    }
+
+    /// The stream of a client that speaks HTTP/2.
+    #[inline]
+    pub fn http2(&self) -> Option<&ServerStream> {
+        match &self.client {
+            Client::Http2(stream) => Some(stream),
+            Client::Http1(_) | Client::Opening => None,
+        }
+    }
+
+    /// What a deadline shuts down.
+    pub fn handle(&self) -> Handle {
+        match &self.client {
+            Client::Http1(stream) => stream.handle(),
+            Client::Http2(stream) => stream.handle(),
+            Client::Opening => unreachable!("nothing is served before it is open"),
+        }
+    }
+
+    /// Takes the connection for its handshake; [`Downstream::put`] gives it back.
+    pub fn take(&mut self) -> Stream {
+        match std::mem::replace(&mut self.client, Client::Opening) {
+            Client::Http1(stream) => stream,
+            Client::Http2(_) | Client::Opening => unreachable!("taken once, before anything else"),
+        }
+    }
+
+    /// Gives the connection back after its handshake.
+    pub fn put(&mut self, stream: Stream) {
+        self.client = Client::Http1(stream);
     }
 
     /// The plan of the listener that it came by. It does not change while a request is served, and
@@ -157,7 +236,7 @@ impl Downstream {
     /// What a second timer for the same connection acts on.
     pub fn target(&self, upstream: Option<Handle>) -> Target {
         Target {
-            client: self.stream.handle(),
+            client: self.handle(),
             upstream,
             idle_read: None,
             leaving: self.state.leaving.clone(),
@@ -167,13 +246,13 @@ impl Downstream {
     /// Ends the connection so that the last answer is not lost: the end is sent, and what the
     /// client is still sending is read and discarded for a while (RFC 9112 section 9.6).
     pub async fn close(self: Box<Self>) {
-        self.stream.shutdown(Shutdown::Write);
+        self.stream().shutdown(Shutdown::Write);
         self.timer.arm(Wait::Linger, LINGER_MS);
         let mut buf = Buf::for_head();
         let mut discarded = 0;
         while discarded < LINGER_BYTES_MAX {
             buf.clear();
-            let (result, back) = self.stream.read(buf).await;
+            let (result, back) = self.stream().read(buf).await;
             buf = back;
             match result {
                 Ok(count) if count > 0 => discarded += count as u64,
@@ -191,8 +270,13 @@ impl Downstream {
 impl Drop for Downstream {
     /// Whatever ends a connection inside an answer, a panic included, must not look like its end.
     fn drop(&mut self) {
-        if self.mid_answer.get() {
-            self.stream.reset();
+        if !self.mid_answer.get() {
+            return;
+        }
+        match &self.client {
+            Client::Http1(stream) => stream.reset(),
+            Client::Http2(stream) => stream.reset(Reason::INTERNAL_ERROR),
+            Client::Opening => {}
         }
     }
 }

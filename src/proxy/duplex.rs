@@ -22,12 +22,22 @@ pub(super) async fn run(
     first.extend(&job.context.request.rest()[..upload.relay]);
     let Upload { body, behind, bytes, cancel, .. } = upload;
     let cancel: &Cancel = cancel;
-    let timer = job.upload.get_or_init(|| {
-        Timer::new(&job.core.deadlines, job.down.target(Some(job.stream().handle())))
-    });
+    let timer = job
+        .upload
+        .get_or_init(|| Timer::new(&job.core.deadlines, job.down.target(Some(job.lease.handle()))));
     let mut pump = Pump { body, behind, bytes, cancel, timer, job };
+    together(pump.run(first), answer, job, || cancel.cancel()).await
+}
+
+/// Runs an upload and the answer to their ends. `stop` ends the upload's wait for the client.
+pub(super) async fn together(
+    upload: impl Future<Output = Result<(), ErrorKind>>,
+    answer: &mut Answer,
+    job: &Job<'_>,
+    stop: impl Fn(),
+) -> Result<Relayed, ErrorKind> {
     let sending = async {
-        let sent = pump.run(first).await;
+        let sent = upload.await;
         if sent.is_err() {
             job.stop_upstream();
         }
@@ -36,7 +46,7 @@ pub(super) async fn run(
     let answering = async {
         let relayed = answer::relay(answer, job).await;
         job.answer_done.set(true);
-        cancel.cancel();
+        stop();
         if !job.request_done.get() {
             job.stop_upstream();
         }
@@ -114,7 +124,7 @@ impl Pump<'_> {
         }
         buf.clear();
         self.timer.arm(Wait::RequestBody, self.job.listener().body_timeout_ms);
-        let (result, buf) = self.job.down.stream.read_cancelable(buf, self.cancel).await;
+        let (result, buf) = self.job.down.stream().read_cancelable(buf, self.cancel).await;
         match result {
             Ok(count) if count > 0 => Ok(Some(buf)),
             Err(error) if Cancel::is_canceled(&error) && self.job.answer_done.get() => Ok(None),
@@ -135,7 +145,7 @@ impl Pump<'_> {
 
 impl Job<'_> {
     /// Begins the wait for the answer's head, unless it has come already.
-    fn answer_due(&self) {
+    pub(super) fn answer_due(&self) {
         self.down.timer.bound(Wait::ResponseHead, self.response_timeout_ms());
     }
 }

@@ -126,6 +126,8 @@ pub struct Upload {
     pub whole: bool,
     /// What was read behind the body: the beginning of the next request.
     pub behind: Buf,
+    /// Whether more of the body was taken than can be sent a second time.
+    pub spent: bool,
     /// Body bytes taken from the client.
     pub bytes: u64,
     /// Ends the read of the upload when the answer is over.
@@ -181,6 +183,7 @@ impl Exchange {
                 looked_at: false,
                 relay: 0,
                 whole: true,
+                spent: false,
                 behind: Buf::empty(),
                 bytes: 0,
                 cancel: Cancel::default(),
@@ -213,6 +216,7 @@ impl Exchange {
         self.upload.looked_at = false;
         self.upload.relay = 0;
         self.upload.whole = true;
+        self.upload.spent = false;
         self.upload.bytes = 0;
         self.answer.head.reset();
         self.answer.body = Body::Done;

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use super::answer;
+use super::bridge;
 use super::duplex;
 use super::exchange::{Exchange, Matched};
 use super::filters::left_ms;
@@ -17,6 +18,7 @@ use crate::error::{ErrorKind, Retry};
 use crate::http::BodyFraming;
 use crate::http1::conn::write_all;
 use crate::http1::encode::{RequestEdit, encode_request};
+use crate::http2::OriginStream;
 use crate::io::wait::Timer;
 use crate::io::{Shutdown, Stream, Wait};
 use crate::limits::TRIES_MAX;
@@ -57,6 +59,8 @@ pub(super) struct Job<'a> {
     pub context: &'a RequestContext,
     pub matched: &'a Matched,
     pub lease: &'a Lease,
+    /// The stream of an origin that speaks HTTP/2, once the request has been begun.
+    pub origin: OnceCell<Box<OriginStream>>,
     /// Bounds the whole request, where the route asks for it (B9).
     pub total: Option<&'a Timer>,
     /// Bounds the upload, where the body did not come with the head.
@@ -102,9 +106,14 @@ pub(super) async fn forward(exchange: &mut Exchange, place: &Place<'_>) -> Resul
             Err(failed) if left > 0 && failed.allows_retry(exchange) => {
                 place.core.series.endpoint(endpoint.id.0, |it| it.retries.increment());
                 // One that cannot be reached is not tried again: another one is, if there is one.
-                if failed.kind.retry() == Retry::Unsent {
-                    let other = target::pick(exchange, place, &upstream, Some(endpoint.id));
-                    endpoint = other.map_err(|_| failed.kind)?;
+                // One that refused may have room again, or a new connection.
+                let retry = failed.kind.retry();
+                if retry != Retry::Stale {
+                    match target::pick(exchange, place, &upstream, Some(endpoint.id)) {
+                        Ok(other) => endpoint = other,
+                        Err(_) if retry == Retry::Unseen => {}
+                        Err(_) => return Err(failed.kind),
+                    }
                     in_flight.move_to(endpoint.id.0);
                 }
                 place.core.counters.retries.increment();
@@ -138,7 +147,7 @@ impl Failed {
         let safe = match self.kind.retry() {
             Retry::No => false,
             Retry::Stale => self.stale,
-            Retry::Unsent => true,
+            Retry::Unsent | Retry::Unseen => !exchange.upload.spent,
         };
         safe && exchange.answer.status == 0
     }
@@ -183,6 +192,7 @@ impl Attempt<'_> {
             context,
             matched,
             lease: attached.lease(),
+            origin: OnceCell::new(),
             total: self.total,
             upload: OnceCell::new(),
             request_done: Cell::new(upload.whole),
@@ -190,8 +200,10 @@ impl Attempt<'_> {
             stopped: Cell::new(false),
         };
         context.request.failpoint("pool");
-        encode(&mut answer.scratch, &job);
-        let relayed = if upload.whole {
+        let relayed = if job.is_across() {
+            Box::pin(bridge::run(upload, answer, &job)).await
+        } else if upload.whole {
+            encode(&mut answer.scratch, &job);
             let rest = context.request.rest();
             answer.scratch.extend(&rest[..upload.relay]);
             answer.scratch.extend(upload.body.tail());
@@ -200,6 +212,7 @@ impl Attempt<'_> {
                 Err(kind) => Err(kind),
             }
         } else {
+            encode(&mut answer.scratch, &job);
             Box::pin(duplex::run(upload, answer, &job)).await
         };
         let relayed = match relayed {
@@ -225,8 +238,9 @@ impl Attempt<'_> {
         }
         let left_ms = self.total.map_or(u64::MAX, Timer::left_ms);
         let began = Instant::now();
-        let bound_ms = exchange.matched.settings().connect_timeout_ms.min(left_ms);
-        let lease = Box::pin(connect(self.endpoint, bound_ms)).await?;
+        let connect_ms = exchange.matched.settings().connect_timeout_ms;
+        let bound_ms = connect_ms.min(left_ms);
+        let lease = Box::pin(connect(self.endpoint, connect_ms, bound_ms)).await?;
         exchange.context.timing.connect_us = u64::try_from(began.elapsed().as_micros()).ok();
         Ok(lease)
     }
@@ -234,7 +248,7 @@ impl Attempt<'_> {
 
 /// Sends a request that is whole in hand. A failed write is told by the read that follows: an
 /// answer may have come before it.
-async fn send(out: &mut Buf, job: &Job<'_>) -> Result<(), ErrorKind> {
+pub(super) async fn send(out: &mut Buf, job: &Job<'_>) -> Result<(), ErrorKind> {
     let progress = || job.down.timer.arm(Wait::UpstreamWrite, job.settings().body_timeout_ms);
     let _ = write_all(job.stream(), out, progress).await;
     out.clear();
@@ -245,11 +259,16 @@ async fn send(out: &mut Buf, job: &Job<'_>) -> Result<(), ErrorKind> {
 }
 
 /// Encodes the request's head into `out`.
-fn encode(out: &mut Buf, job: &Job<'_>) {
+pub(super) fn encode(out: &mut Buf, job: &Job<'_>) {
     if out.capacity() == 0 {
         *out = Buf::for_head();
     }
     out.clear();
+    encode_request(out, &job.context.request, &request_edit(job));
+}
+
+/// What changes in the request's head on its way to the origin.
+pub(super) fn request_edit<'a>(job: &'a Job<'_>) -> RequestEdit<'a> {
     let context = job.context;
     let bytes = context.request.bytes.filled();
     let authority = context.target.authority.map(|authority| authority.of(bytes));
@@ -260,7 +279,7 @@ fn encode(out: &mut Buf, job: &Job<'_>) {
         None if host_named.is_none() => Some(job.lease.endpoint().plan.host().as_bytes()),
         None => None,
     };
-    let edit = RequestEdit {
+    RequestEdit {
         path: context.sent_path(),
         query: context.target.query.map(|query| query.of(bytes)),
         host,
@@ -271,14 +290,28 @@ fn encode(out: &mut Buf, job: &Job<'_>) {
         upgrade: context.facts.upgrade.as_deref(),
         via: job.listener().via,
         forwarded: job.listener().forwarded,
-    };
-    encode_request(out, &context.request, &edit);
+    }
 }
 
 impl Job<'_> {
     /// The upstream's connection.
     pub(super) fn stream(&self) -> &Stream {
         self.lease.stream()
+    }
+
+    /// Whether the client asks for a tunnel, by Upgrade or by an extended CONNECT (RFC 8441).
+    pub(super) fn is_tunnel_asked(&self) -> bool {
+        self.context.facts.upgrade.is_some()
+    }
+
+    /// Scheme of what the origin is asked for.
+    pub(super) fn scheme(&self) -> &'static str {
+        "http"
+    }
+
+    /// Whether a side speaks HTTP/2.
+    fn is_across(&self) -> bool {
+        self.down.http2().is_some() || self.lease.http2().is_some()
     }
 
     /// The numbers of the upstream.
@@ -299,6 +332,7 @@ impl Job<'_> {
     /// Whether an answer may be about the connection and not about this request.
     pub(super) fn may_be_stale(&self) -> bool {
         self.lease.reused
+            && self.origin.get().is_none()
             && self.context.facts.idempotent
             && self.context.facts.framing == BodyFraming::None
     }
@@ -306,7 +340,7 @@ impl Job<'_> {
     /// Stops both directions of the upstream's connection.
     pub(super) fn stop_upstream(&self) {
         self.stopped.set(true);
-        self.stream().shutdown(Shutdown::Both);
+        self.lease.handle().shutdown(Shutdown::Both);
     }
 
     /// Whether the end of the upstream's connection, if one was seen, was made here: by a failed
@@ -344,9 +378,9 @@ struct Attached<'a> {
 
 impl Attached<'_> {
     fn attach(&mut self, lease: Lease) {
-        self.down.timer.set_upstream(Some(lease.stream().handle()));
+        self.down.timer.set_upstream(Some(lease.handle()));
         if let Some(total) = self.total {
-            total.set_upstream(Some(lease.stream().handle()));
+            total.set_upstream(Some(lease.handle()));
         }
         self.lease = Some(lease);
     }

@@ -6,6 +6,7 @@ pub mod admit;
 pub mod forward;
 
 mod answer;
+mod bridge;
 mod duplex;
 mod filters;
 mod record;

@@ -97,6 +97,7 @@ fn log(exchange: &Exchange, place: &Place<'_>, times: &Times) {
         version: match request.version {
             Version::Http10 => "HTTP/1.0",
             Version::Http11 => "HTTP/1.1",
+            Version::Http2 => "HTTP/2.0",
         },
         host: context.host().unwrap_or_default(),
         referer: context.referer(),

@@ -5,11 +5,13 @@ use super::filters;
 use super::forward::Place;
 use super::serve::{Ended, Next};
 use crate::base::buffer::Buf;
+use crate::context::RequestContext;
 use crate::error::ErrorKind;
 use crate::filter::Reply;
 use crate::http::{BodyFraming, Span, Version};
 use crate::http1::conn::write_all;
 use crate::http1::encode::{Persistence, ResponseEdit, encode_response};
+use crate::http2::{ServerStream, response_out};
 use crate::io::Wait;
 
 /// Answers where an answer can still be begun; otherwise the connection is cut.
@@ -25,22 +27,86 @@ pub(super) async fn answer(exchange: &mut Exchange, place: &Place<'_>, ended: En
     }
     let close = ends_connection(exchange, place, reply.error);
     exchange.answer.status = reply.status;
-    let mut out = encode(exchange, place, reply, close);
-    let down = place.down;
-    let progress = || down.timer.arm(Wait::ClientWrite, place.listener().write_timeout_ms);
-    let written = write_all(&down.stream, &mut out, progress).await;
-    match (written, close) {
-        (Err(_), _) => {
+    let content = compose(exchange, place, reply);
+    exchange.answer.bytes = content.len() as u64;
+    let left = match place.down.http2() {
+        Some(stream) => send_on_stream(exchange, place, stream, content).await,
+        None => send_on_connection(exchange, place, &content, close).await,
+    };
+    match (left, close) {
+        (0, true) => Next::Close,
+        (0, false) => Next::KeepAlive,
+        (left, _) => {
             let answer = &mut exchange.answer;
-            answer.bytes = answer.bytes.saturating_sub(out.len() as u64);
-            answer.error = Some(match down.timer.expired() {
+            answer.bytes = answer.bytes.saturating_sub(left as u64);
+            answer.error = Some(match place.down.timer.expired() {
                 Some(Wait::ClientWrite) => ErrorKind::ClientWriteTimeout,
                 _ => ErrorKind::ClientAborted,
             });
             Next::Reset
         }
-        (Ok(()), true) => Next::Close,
-        (Ok(()), false) => Next::KeepAlive,
+    }
+}
+
+/// How much of the answer, its head included, the client did not take.
+async fn send_on_connection(
+    exchange: &Exchange,
+    place: &Place<'_>,
+    content: &[u8],
+    close: bool,
+) -> usize {
+    let Exchange { context, answer, .. } = exchange;
+    let date = place.core.date();
+    let persistence = match (close, context.request.version) {
+        (true, _) => Persistence::Close,
+        (false, Version::Http10) => Persistence::KeepAlive,
+        (false, Version::Http11 | Version::Http2) => Persistence::Open,
+    };
+    let edit = edit(context, persistence, &date);
+    let mut out = Buf::for_head();
+    encode_response(&mut out, answer.head.bytes.filled(), &answer.head, &edit);
+    out.extend(content);
+    let down = place.down;
+    let progress = || down.timer.arm(Wait::ClientWrite, place.listener().write_timeout_ms);
+    match write_all(down.stream(), &mut out, progress).await {
+        Ok(()) => 0,
+        Err(_) => out.len(),
+    }
+}
+
+/// The same on a stream.
+async fn send_on_stream(
+    exchange: &Exchange,
+    place: &Place<'_>,
+    stream: &ServerStream,
+    content: Vec<u8>,
+) -> usize {
+    let Exchange { context, answer, .. } = exchange;
+    let date = place.core.date();
+    let edit = edit(context, Persistence::Open, &date);
+    let head = response_out::encode_response(&answer.head, &edit);
+    place.down.timer.arm(Wait::ClientWrite, place.listener().write_timeout_ms);
+    let (length, end) = (content.len(), content.is_empty());
+    let sent = match stream.send_head(head, end) {
+        Ok(()) if !end => stream.send_data(content.into(), true).await,
+        sent => sent,
+    };
+    if sent.is_ok() { 0 } else { length.max(1) }
+}
+
+fn edit<'a>(
+    context: &'a RequestContext,
+    persistence: Persistence,
+    date: &'a [u8],
+) -> ResponseEdit<'a> {
+    let request_id = context.request_id.text(&context.request);
+    ResponseEdit {
+        framing: BodyFraming::None,
+        drop_content_length: true,
+        persistence,
+        request_id: Some(request_id).filter(|id| id.iter().any(|byte| *byte != 0)),
+        date: Some(date),
+        via: false,
     }
 }
 
@@ -63,8 +129,9 @@ fn ends_connection(exchange: &Exchange, place: &Place<'_>, error: Option<ErrorKi
     !understood || !facts.keep_alive || !taken || place.down.ends(place.core)
 }
 
-/// Puts the answer together, lets the filters on responses change it, and encodes it.
-fn encode(exchange: &mut Exchange, place: &Place<'_>, mut reply: Reply, close: bool) -> Buf {
+/// Puts the answer's head together, lets the filters on responses change it, and returns the content
+/// that follows it.
+fn compose(exchange: &mut Exchange, place: &Place<'_>, mut reply: Reply) -> Vec<u8> {
     let body = content(exchange, &mut reply);
     let Exchange { context, answer, matched, .. } = exchange;
     let head = &mut answer.head;
@@ -90,28 +157,12 @@ fn encode(exchange: &mut Exchange, place: &Place<'_>, mut reply: Reply, close: b
     if !matches!(reply.status, 204 | 304) {
         head.add("Content-Length", body.bytes.len().to_string().as_bytes());
     }
-    let request_id = context.request_id.text(&context.request);
-    let edit = ResponseEdit {
-        framing: BodyFraming::None,
-        drop_content_length: true,
-        persistence: match (close, context.request.version) {
-            (true, _) => Persistence::Close,
-            (false, Version::Http10) => Persistence::KeepAlive,
-            (false, Version::Http11) => Persistence::Open,
-        },
-        request_id: Some(request_id).filter(|id| id.iter().any(|byte| *byte != 0)),
-        date: Some(&place.core.date()),
-        via: false,
-    };
-    let mut out = Buf::for_head();
-    encode_response(&mut out, head.bytes.filled(), head, &edit);
     // A head that was refused early has no facts, and HEAD no answer with content all the same.
     let is_head = context.facts.is_head || context.request.bytes.filled().starts_with(b"HEAD ");
-    if !is_head && !matches!(reply.status, 204 | 304) {
-        out.extend(&body.bytes);
-        answer.bytes = body.bytes.len() as u64;
+    match is_head || matches!(reply.status, 204 | 304) {
+        true => Vec::new(),
+        false => body.bytes,
     }
-    out
 }
 
 struct Content {

@@ -6,7 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use super::{
-    AdminPlan, DriverChoice, Ids, ListenerPlan, RuntimePlan, Snapshot, filters, rivals, routes,
+    AdminPlan, DriverChoice, Http2Plan, Ids, ListenerPlan, RuntimePlan, Snapshot, filters, rivals,
+    routes,
 };
 use crate::config::decode::Decoder;
 use crate::config::diagnostic::Span;
@@ -21,7 +22,7 @@ use crate::observe::Names;
 use crate::observe::access_log::{AccessLogPlan, Format, Target as LogTarget};
 use crate::observe::series::EndpointName;
 use crate::route::{RoutePlan, RouteTable};
-use crate::upstream::{EndpointAddress, EndpointPlan, UpstreamId, UpstreamPlan};
+use crate::upstream::{EndpointAddress, EndpointPlan, Protocol, UpstreamId, UpstreamPlan};
 
 /// Compiles a TOML text: the snapshot and warnings.
 ///
@@ -306,13 +307,14 @@ fn each_once(chains: &[Arc<FilterChain>]) -> Vec<Entry> {
     entries.filter(|entry| seen.insert(entry.id)).cloned().collect()
 }
 
-fn upstream_timeouts(plan: &UpstreamPlan) -> [u64; 5] {
+fn upstream_timeouts(plan: &UpstreamPlan) -> [u64; 6] {
     [
         plan.connect_timeout_ms,
         plan.response_timeout_ms,
         plan.body_timeout_ms,
         plan.idle_timeout_ms,
         plan.tunnel_timeout_ms,
+        plan.tunnel_total_timeout_ms.unwrap_or(TUNNEL_IDLE_TIMEOUT_MS),
     ]
 }
 
@@ -366,6 +368,20 @@ fn listener(written: &written::Listener, ids: &mut Ids) -> ListenerPlan {
         write_timeout_ms: timeouts.write_ms.unwrap_or(WRITE_TIMEOUT_MS),
         via: written.via,
         forwarded: written.forwarded,
+        h2c: written.h2c,
+        http2: http2(&written.http2),
+    }
+}
+
+fn http2(written: &written::Http2) -> Http2Plan {
+    let default = Http2Plan::default();
+    let given = |value: Option<u64>| value.and_then(|value| u32::try_from(value).ok());
+    let streams_max = written.streams_max.map(|value| value as u64);
+    Http2Plan {
+        streams_max: given(streams_max).unwrap_or(default.streams_max),
+        window_bytes: given(written.window_bytes).unwrap_or(default.window_bytes),
+        connection_window_bytes: given(written.connection_window_bytes)
+            .unwrap_or(default.connection_window_bytes),
     }
 }
 
@@ -375,18 +391,31 @@ fn upstream(written: &written::Upstream, ids: &mut Ids) -> UpstreamPlan {
     UpstreamPlan {
         id,
         name: written.name.value.clone(),
-        endpoints: written.endpoints.value.iter().map(|e| endpoint(e, id, ids)).collect(),
+        endpoints: (written.endpoints.value.iter())
+            .map(|e| endpoint(e, id, written.protocol, ids))
+            .collect(),
         connect_timeout_ms: timeouts.connect_ms.unwrap_or(CONNECT_TIMEOUT_MS),
         response_timeout_ms: timeouts.response_ms.unwrap_or(RESPONSE_TIMEOUT_MS),
         body_timeout_ms: timeouts.body_ms.unwrap_or(UPSTREAM_BODY_TIMEOUT_MS),
         idle_timeout_ms: timeouts.idle_ms.unwrap_or(UPSTREAM_IDLE_TIMEOUT_MS),
         tunnel_timeout_ms: timeouts.tunnel_ms.unwrap_or(TUNNEL_IDLE_TIMEOUT_MS),
+        tunnel_total_timeout_ms: timeouts.tunnel_total_ms,
         in_flight_max: written.in_flight_max.unwrap_or(0),
         idle_connections_max: written.idle_connections_max.unwrap_or(POOL_IDLE_DEFAULT),
     }
 }
 
-fn endpoint(written: &written::Endpoint, upstream: UpstreamId, ids: &mut Ids) -> EndpointPlan {
+fn endpoint(
+    written: &written::Endpoint,
+    upstream: UpstreamId,
+    protocol: written::Protocol,
+    ids: &mut Ids,
+) -> EndpointPlan {
+    let protocol = match protocol {
+        written::Protocol::Http1 => Protocol::Http1,
+        written::Protocol::Http2 => Protocol::Http2,
+        written::Protocol::Auto => Protocol::Auto,
+    };
     let address = match written.address.value.clone() {
         Address::Socket(address) => EndpointAddress::Socket(address),
         Address::Name(host, port) => EndpointAddress::Name(host, port),
@@ -394,8 +423,9 @@ fn endpoint(written: &written::Endpoint, upstream: UpstreamId, ids: &mut Ids) ->
     };
     let weight = written.weight.and_then(|weight| u32::try_from(weight).ok());
     EndpointPlan {
-        id: ids.endpoint(upstream, &address),
+        id: ids.endpoint(upstream, &address, protocol),
         address,
+        protocol,
         authority: written.written.clone(),
         weight: weight.unwrap_or(WEIGHT_DEFAULT),
         zone: written.zone.clone(),

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use crate::filter::{FilterId, Kept};
 use crate::observe::Names;
 use crate::route::RouteId;
-use crate::upstream::{EndpointAddress, EndpointId, UpstreamId};
+use crate::upstream::{EndpointAddress, EndpointId, Protocol, UpstreamId};
 
 /// Identity of a listener: its name and its address as configured, so that one whose port the system
 /// chose keeps it.
@@ -25,7 +25,7 @@ pub struct Ids {
     upstreams: Given<Box<str>>,
     routes: Given<Box<str>>,
     filters: Given<Box<str>>,
-    endpoints: Given<(UpstreamId, EndpointAddress)>,
+    endpoints: Given<(UpstreamId, EndpointAddress, Protocol)>,
     /// State of filters.
     pub kept: Kept,
 }
@@ -51,9 +51,14 @@ impl Ids {
         FilterId(self.filters.of(name.into()))
     }
 
-    /// The id of the endpoint at `address` of an upstream.
-    pub fn endpoint(&mut self, upstream: UpstreamId, address: &EndpointAddress) -> EndpointId {
-        EndpointId(self.endpoints.of((upstream, address.clone())))
+    /// The id of the endpoint at `address` of an upstream that is spoken to in `protocol`.
+    pub fn endpoint(
+        &mut self,
+        upstream: UpstreamId,
+        address: &EndpointAddress,
+        protocol: Protocol,
+    ) -> EndpointId {
+        EndpointId(self.endpoints.of((upstream, address.clone(), protocol)))
     }
 
     /// Forgets everything that the snapshot in force, which these are the names of, does not use:
@@ -152,10 +157,11 @@ mod tests {
         let (one, two) = (ids.upstream("one"), ids.upstream("two"));
         assert_ne!(one, two);
         assert_eq!(ids.upstream("one"), one);
-        let first = ids.endpoint(one, &at(1));
-        assert_ne!(ids.endpoint(two, &at(1)), first, "another upstream");
-        assert_ne!(ids.endpoint(one, &at(2)), first, "another address");
-        assert_eq!(ids.endpoint(one, &at(1)), first);
+        let first = ids.endpoint(one, &at(1), Protocol::Http1);
+        assert_ne!(ids.endpoint(two, &at(1), Protocol::Http1), first, "another upstream");
+        assert_ne!(ids.endpoint(one, &at(2), Protocol::Http1), first, "another address");
+        assert_ne!(ids.endpoint(one, &at(1), Protocol::Http2), first, "another protocol");
+        assert_eq!(ids.endpoint(one, &at(1), Protocol::Http1), first);
         let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
         let public = ids.listener("public", address(80));
         assert_ne!(ids.listener("public", address(81)), public, "another address");

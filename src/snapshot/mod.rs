@@ -24,6 +24,7 @@ use ipnet::IpNet;
 
 use crate::filter::{Entry, FilterChain};
 use crate::http::HeadLimits;
+pub use crate::http2::Http2Plan;
 pub use crate::io::driver::DriverChoice;
 use crate::observe::Names;
 use crate::observe::access_log::AccessLogPlan;
@@ -110,6 +111,10 @@ pub struct ListenerPlan {
     pub via: bool,
     /// `forwarded`: whether to add Forwarded (RFC 7239).
     pub forwarded: bool,
+    /// `h2c`: whether HTTP/2 is understood without TLS, by its preface.
+    pub h2c: bool,
+    /// `http2`
+    pub http2: Http2Plan,
 }
 
 impl ListenerPlan {

@@ -7,9 +7,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::balance::RoundRobin;
-use super::plan::{EndpointAddress, EndpointId, EndpointPlan, UpstreamId, UpstreamPlan};
+use super::connect::Spoken;
+use super::plan::{EndpointAddress, EndpointId, EndpointPlan, Protocol, UpstreamId, UpstreamPlan};
 use super::pool::Pool;
+use super::shared::SharedPool;
 use crate::error::ErrorKind;
+use crate::io::Stream;
+use crate::limits::POOL_IDLE_DEFAULT;
 use crate::observe::WorkerCounters;
 
 /// An upstream as this core sees it. Its endpoints keep their state over reloads.
@@ -41,6 +45,10 @@ pub struct EndpointState {
     next_address: Cell<usize>,
     /// Its connections that wait for a request.
     pub(super) pool: Pool,
+    /// Its connections that many requests share.
+    pub(super) shared: SharedPool,
+    /// What was spoken on its last connection.
+    spoken: Cell<Option<Spoken>>,
     /// Whether its last answer was too large for a head buffer: the next is read into a larger one.
     pub large_answers: Cell<bool>,
     /// Counters of the core.
@@ -58,6 +66,8 @@ pub struct Settings {
     pub body_timeout_ms: u64,
     /// See [`UpstreamPlan::tunnel_timeout_ms`].
     pub tunnel_timeout_ms: u64,
+    /// See [`UpstreamPlan::tunnel_total_timeout_ms`].
+    pub tunnel_total_timeout_ms: Option<u64>,
     /// See [`UpstreamPlan::idle_connections_max`].
     pub idle_connections_max: usize,
 }
@@ -69,6 +79,7 @@ impl Settings {
             response_timeout_ms: plan.response_timeout_ms,
             body_timeout_ms: plan.body_timeout_ms,
             tunnel_timeout_ms: plan.tunnel_timeout_ms,
+            tunnel_total_timeout_ms: plan.tunnel_total_timeout_ms,
             idle_connections_max: plan.idle_connections_max,
         }
     }
@@ -175,6 +186,8 @@ impl Endpoint {
                 addresses: RefCell::new(addresses),
                 next_address: Cell::new(0),
                 pool: Pool::default(),
+                shared: SharedPool::default(),
+                spoken: Cell::default(),
                 large_answers: Cell::new(false),
                 counters,
             }),
@@ -197,7 +210,27 @@ impl Endpoint {
         if *self.addresses.borrow() != addresses {
             self.addresses.replace(addresses.to_vec());
             self.pool.clear(&self.counters);
+            self.shared.clear();
         }
+    }
+
+    /// What will be spoken on its next connection, as far as one can tell.
+    pub(super) fn spoken(&self) -> Spoken {
+        match self.plan.protocol {
+            Protocol::Http1 => Spoken::Http1,
+            Protocol::Http2 => Spoken::Http2,
+            Protocol::Auto => self.spoken.get().unwrap_or(Spoken::Http2),
+        }
+    }
+
+    /// What it has chosen to speak.
+    pub(super) fn set_spoken(&self, spoken: Spoken) {
+        self.spoken.set(Some(spoken));
+    }
+
+    /// Keeps a connection that was made for others than who asked for it.
+    pub(super) fn keep_fresh(&self, stream: Stream) {
+        self.pool.put_fresh(stream, POOL_IDLE_DEFAULT, &self.counters);
     }
 
     /// Addresses to try in turn, beginning where the last turn ended.
@@ -217,15 +250,19 @@ impl Endpoint {
         matches!(self.plan.address, EndpointAddress::Unix(_)) || self.address_count() > 0
     }
 
-    /// Closes idle connections that are too old or no longer alive; looks at no more than
-    /// `peeks_max`. Returns how many it looked at.
-    pub fn sweep(&self, now_ms: u64, idle_timeout_ms: u64, peeks_max: usize) -> usize {
-        self.pool.sweep(now_ms, idle_timeout_ms, peeks_max, &self.counters)
+    /// Closes idle connections that are too old or no longer alive, and of those that are shared the
+    /// ones beyond `idle_max`; looks at no more than `peeks_max`. Returns how many it looked at.
+    pub fn sweep(&self, now_ms: u64, terms: &UpstreamPlan, peeks_max: usize) -> usize {
+        if self.plan.protocol != Protocol::Http1 {
+            self.shared.sweep(now_ms, terms.idle_timeout_ms, terms.idle_connections_max);
+        }
+        self.pool.sweep(now_ms, terms.idle_timeout_ms, peeks_max, &self.counters)
     }
 
     /// Closes all idle connections; busy ones end when they are given back.
     pub fn retire(&self) {
         self.pool.close(&self.counters);
+        self.shared.close();
     }
 }
 
@@ -254,6 +291,7 @@ mod tests {
         let endpoint = |(index, weight): (usize, &u32)| EndpointPlan {
             id: EndpointId(index as u32),
             address: EndpointAddress::Unix("/nowhere".into()),
+            protocol: Protocol::Http1,
             authority: "unix:/nowhere".into(),
             weight: *weight,
             zone: None,
@@ -267,6 +305,7 @@ mod tests {
             body_timeout_ms: 1,
             idle_timeout_ms: 1,
             tunnel_timeout_ms: 1,
+            tunnel_total_timeout_ms: None,
             in_flight_max: 0,
             idle_connections_max: 1,
         }

@@ -31,6 +31,8 @@ pub struct UpstreamPlan {
     pub idle_timeout_ms: u64,
     /// `timeouts.tunnel`: how long a tunnel may carry nothing.
     pub tunnel_timeout_ms: u64,
+    /// `timeouts.tunnel_total`: how long a tunnel may last.
+    pub tunnel_total_timeout_ms: Option<u64>,
     /// `in_flight_max`: requests in flight on this node, none when 0. Divided by the workers.
     pub in_flight_max: usize,
     /// `idle_connections_max`: unused connections kept per endpoint and core.
@@ -44,6 +46,8 @@ pub struct EndpointPlan {
     pub id: EndpointId,
     /// Where it is.
     pub address: EndpointAddress,
+    /// What is spoken to it.
+    pub protocol: Protocol,
     /// As written, for metrics and messages; see [`EndpointPlan::host`].
     pub authority: Box<str>,
     /// Share of the traffic.
@@ -60,6 +64,18 @@ impl EndpointPlan {
             EndpointAddress::Socket(_) | EndpointAddress::Name(..) => &self.authority,
         }
     }
+}
+
+/// What is spoken to an endpoint.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Protocol {
+    /// HTTP/1.1
+    #[default]
+    Http1,
+    /// HTTP/2, without asking on clear text (RFC 9113 section 3.3).
+    Http2,
+    /// Over TLS what the endpoint chooses (ALPN), HTTP/1.1 on clear text.
+    Auto,
 }
 
 /// Where an endpoint is.

@@ -4,7 +4,9 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use super::group::Endpoint;
-use crate::io::{Peek, Stream};
+use super::plan::Protocol;
+use crate::http2::client::SharedStream;
+use crate::io::{Handle, Peek, Stream};
 use crate::observe::WorkerCounters;
 
 /// The idle connections of one endpoint.
@@ -25,10 +27,18 @@ struct Idle {
 ///
 /// [released]: Lease::release
 pub struct Lease {
-    stream: Option<Box<Stream>>,
+    link: Option<Link>,
     endpoint: Rc<Endpoint>,
     /// Whether it has carried a request before: it may turn out to be stale.
     pub reused: bool,
+}
+
+/// What a lease lends.
+enum Link {
+    /// A connection of its own.
+    Http1(Box<Stream>),
+    /// A stream of a connection that others use too.
+    Http2(Box<SharedStream>),
 }
 
 impl Pool {
@@ -44,6 +54,13 @@ impl Pool {
             counters.pool_stale.increment();
             counters.upstream_connections.decrement();
         }
+    }
+
+    /// Keeps a connection that has carried nothing yet.
+    pub(super) fn put_fresh(&self, stream: Stream, max: usize, counters: &WorkerCounters) {
+        counters.upstream_connections.increment();
+        // As old as none: its time begins with the first sweep.
+        self.put(Idle { stream: Box::new(stream), since_ms: u64::MAX }, max, counters);
     }
 
     fn put(&self, fresh: Idle, max: usize, counters: &WorkerCounters) {
@@ -65,7 +82,8 @@ impl Pool {
     ) -> usize {
         let mut peeks = 0;
         self.retain(counters, |idle| {
-            let age_ms = now_ms.saturating_sub(idle.since_ms);
+            idle.since_ms = idle.since_ms.min(now_ms);
+            let age_ms = now_ms - idle.since_ms;
             if age_ms >= timeout_ms {
                 return false;
             }
@@ -87,11 +105,11 @@ impl Pool {
         self.clear(counters);
     }
 
-    fn retain(&self, counters: &WorkerCounters, keep: impl FnMut(&Idle) -> bool) {
+    fn retain(&self, counters: &WorkerCounters, keep: impl FnMut(&mut Idle) -> bool) {
         let mut idle = self.idle.borrow_mut();
         let before = idle.len();
         let mut keep = keep;
-        idle.retain(|idle| keep(idle));
+        idle.retain_mut(|idle| keep(idle));
         for _ in idle.len()..before {
             counters.pool_idle.decrement();
             counters.upstream_connections.decrement();
@@ -102,21 +120,57 @@ impl Pool {
 impl Lease {
     /// A pooled connection to `endpoint`, if it has one that is alive.
     pub(super) fn pooled(endpoint: &Rc<Endpoint>) -> Option<Lease> {
+        if endpoint.plan.protocol != Protocol::Http1
+            && let Some((shared, reused)) = endpoint.shared.take()
+        {
+            if reused {
+                endpoint.counters.pool_hits.increment();
+            }
+            let link = Some(Link::Http2(Box::new(shared)));
+            return Some(Lease { link, endpoint: endpoint.clone(), reused });
+        }
         let stream = endpoint.pool.take(&endpoint.counters)?;
         endpoint.counters.pool_hits.increment();
-        Some(Lease { stream: Some(stream), endpoint: endpoint.clone(), reused: true })
+        let link = Some(Link::Http1(stream));
+        Some(Lease { link, endpoint: endpoint.clone(), reused: true })
     }
 
     /// A connection just made.
     pub(super) fn fresh(endpoint: &Rc<Endpoint>, stream: Stream) -> Lease {
         endpoint.counters.upstream_connections.increment();
-        Lease { stream: Some(Box::new(stream)), endpoint: endpoint.clone(), reused: false }
+        let link = Some(Link::Http1(Box::new(stream)));
+        Lease { link, endpoint: endpoint.clone(), reused: false }
     }
 
-    /// The connection.
+    /// The connection that speaks HTTP/1.
+    ///
+    /// # Panics
+    /// It speaks HTTP/2.
     #[inline]
     pub fn stream(&self) -> &Stream {
-        self.stream.as_ref().expect("a lease holds its connection until it is dropped")
+        match &self.link {
+            Some(Link::Http1(stream)) => stream,
+            _ => unreachable!("HTTP/1 is spoken on a connection of one's own"),
+        }
+    }
+
+    /// Where a request to an origin that speaks HTTP/2 is begun.
+    #[inline]
+    pub fn http2(&self) -> Option<&SharedStream> {
+        match &self.link {
+            Some(Link::Http2(shared)) => Some(shared),
+            _ => None,
+        }
+    }
+
+    /// What a deadline shuts down.
+    #[inline]
+    pub fn handle(&self) -> Handle {
+        match &self.link {
+            Some(Link::Http1(stream)) => stream.handle(),
+            Some(Link::Http2(shared)) => shared.handle(),
+            None => unreachable!("a lease holds its connection until it is dropped"),
+        }
     }
 
     /// Whom it is connected to.
@@ -127,16 +181,23 @@ impl Lease {
     /// Gives it back for the next request; `max` is how many idle ones are kept.
     #[inline]
     pub fn release(mut self, now_ms: u64, max: usize) {
-        if let Some(stream) = self.stream.take() {
-            let idle = Idle { stream, since_ms: now_ms };
-            self.endpoint.pool.put(idle, max, &self.endpoint.counters);
+        match self.link.take() {
+            Some(Link::Http1(stream)) => {
+                let idle = Idle { stream, since_ms: now_ms };
+                self.endpoint.pool.put(idle, max, &self.endpoint.counters);
+            }
+            Some(Link::Http2(shared)) => {
+                drop(shared);
+                self.endpoint.shared.trim(max);
+            }
+            None => {}
         }
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        if self.stream.take().is_some() {
+        if let Some(Link::Http1(_)) = self.link.take() {
             self.endpoint.counters.upstream_connections.decrement();
         }
     }

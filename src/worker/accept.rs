@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use super::{Opened, Worker, conn};
+use super::{Opened, Worker};
 use crate::io::listener::is_exhausted;
 use crate::io::{Listener, Stream, sleep_ms, spawn};
 use crate::limits::{ACCEPT_BURST_MAX, DESCRIPTOR_PAUSE_MS, HANDSHAKE_MS, SWEEP_MS};
@@ -132,7 +132,7 @@ fn admit(worker: &Rc<Worker>, stream: Stream, peer: SocketAddr, open: &Accepting
         return;
     }
     let down = Downstream::new(stream, peer, &open.state, &worker.core);
-    conn::start(worker.core.clone(), Box::new(down));
+    super::open::start(&worker.core, Box::new(down));
 }
 
 /// With the last descriptor given up a connection can be taken and closed, so that its client need

@@ -50,7 +50,7 @@ fn still_open(core: &Core, left: Option<Left>) -> Option<Box<Downstream>> {
 /// Waits until an idle connection has something to read.
 pub async fn parked(down: Box<Downstream>) -> Box<Downstream> {
     // Whatever ended the wait shows in the read that follows.
-    let _ = down.stream.readable().await;
+    let _ = down.stream().readable().await;
     down
 }
 
@@ -106,7 +106,7 @@ async fn read_head(down: &Downstream, exchange: &mut Exchange) -> Result<(), NoH
     down.timer.arm(Wait::Head, listener.head_timeout_ms);
     let Exchange { context, parser, .. } = exchange;
     let request = &mut context.request;
-    let read = read_request_head(&down.stream, request, parser, &listener.head, &down.timer).await;
+    let read = read_request_head(down.stream(), request, parser, &listener.head, &down.timer).await;
     down.timer.disarm();
     read
 }
@@ -125,7 +125,7 @@ async fn next_bytes(core: &Core, down: &Downstream, spare: Buf) -> Option<Buf> {
     buf.compact();
     let parked_too_long = down.timer.expired().is_some();
     down.timer.arm(Wait::Idle, idle_ms);
-    let (result, back) = down.stream.read_cancelable(buf, &down.idle_read).await;
+    let (result, back) = down.stream().read_cancelable(buf, &down.idle_read).await;
     match result {
         Ok(count) if count > 0 => Some(back),
         Err(error) if Cancel::is_canceled(&error) => {
@@ -133,7 +133,7 @@ async fn next_bytes(core: &Core, down: &Downstream, spare: Buf) -> Option<Buf> {
             Some(Buf::empty())
         }
         Ok(_) if parked_too_long || down.timer.expired().is_some() => {
-            Box::pin(last_look(&down.stream, back)).await
+            Box::pin(last_look(down.stream(), back)).await
         }
         _ => None,
     }

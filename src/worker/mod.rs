@@ -5,6 +5,8 @@ pub mod inbox;
 mod accept;
 mod conn;
 mod drain;
+mod http2;
+mod open;
 mod sweeper;
 
 pub use inbox::{Change, Inbox, InboxSender, Message, Opened, Report};
@@ -13,6 +15,7 @@ pub use inbox::{Change, Inbox, InboxSender, Message, Opened, Report};
 /// in memory and call the other with a time of their own.
 pub mod simulation {
     pub use super::conn::{busy, parked};
+    pub use super::http2::{Stream, run as http2};
     pub use super::sweeper::sweep;
 }
 

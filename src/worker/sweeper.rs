@@ -54,15 +54,17 @@ fn expire(core: &Core, now_ms: u64) {
         if armed.expired {
             return wait.act(armed.target);
         }
-        if !matches!(wait, Wait::Idle | Wait::Parked) {
+        if !matches!(wait, Wait::Idle | Wait::Parked | Wait::Streams) {
             return;
         }
-        if (draining || armed.target.leaving.get()) && armed.since_ms >= DRAIN_IDLE_MS {
+        // Streams end by themselves: their connection is told at once to take no more.
+        let told = wait == Wait::Streams || armed.since_ms >= DRAIN_IDLE_MS;
+        if (draining || armed.target.leaving.get()) && told {
             armed.expire(wait as u8);
             return wait.act(armed.target);
         }
         if let Some(read) = &armed.target.idle_read
-            && wait == Wait::Idle
+            && wait != Wait::Parked
             && armed.since_ms >= LONG_MS
         {
             read.cancel();

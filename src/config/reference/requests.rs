@@ -171,7 +171,7 @@ pub(super) const ROUTE: Section = Section {
             "timeout",
             "none",
             "10 ms to a day",
-            "For the whole exchange, connecting included: 504. A tunnel has `timeouts.tunnel` instead.",
+            "For the whole exchange, connecting included: 504. A tunnel has `timeouts.tunnel` and `timeouts.tunnel_total` instead.",
         ),
         key(
             "path_policy",

@@ -115,6 +115,21 @@ pub struct Listener {
     pub via: bool,
     /// `forwarded`
     pub forwarded: bool,
+    /// `h2c`
+    pub h2c: bool,
+    /// `http2`
+    pub http2: Http2,
+}
+
+/// `listener.NAME.http2`
+#[derive(Clone, Debug, Default)]
+pub struct Http2 {
+    /// `streams_max`
+    pub streams_max: Option<usize>,
+    /// `window`, in bytes
+    pub window_bytes: Option<u64>,
+    /// `connection_window`, in bytes
+    pub connection_window_bytes: Option<u64>,
 }
 
 /// `listener.NAME.timeouts`, in milliseconds
@@ -135,6 +150,8 @@ pub struct ListenerTimeouts {
 pub struct Upstream {
     /// NAME
     pub name: Spanned<Box<str>>,
+    /// `protocol`
+    pub protocol: Protocol,
     /// `endpoints`, and where they stand.
     pub endpoints: Spanned<Vec<Endpoint>>,
     /// `timeouts`
@@ -143,6 +160,18 @@ pub struct Upstream {
     pub in_flight_max: Option<usize>,
     /// `idle_connections_max`
     pub idle_connections_max: Option<usize>,
+}
+
+/// `upstream.NAME.protocol`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Protocol {
+    /// "http1"
+    #[default]
+    Http1,
+    /// "http2"
+    Http2,
+    /// "auto"
+    Auto,
 }
 
 /// `upstream.NAME.timeouts`, in milliseconds
@@ -158,6 +187,8 @@ pub struct UpstreamTimeouts {
     pub idle_ms: Option<u64>,
     /// `tunnel`
     pub tunnel_ms: Option<u64>,
+    /// `tunnel_total`
+    pub tunnel_total_ms: Option<u64>,
 }
 
 /// One of `upstream.NAME.endpoints`
@@ -317,6 +348,8 @@ impl Listener {
         let uri_bytes_max = f.optional("uri_bytes_max", spanned(uri));
         let via = f.optional("via", boolean);
         let forwarded = f.optional("forwarded", boolean);
+        let h2c = f.optional("h2c", boolean);
+        let http2 = f.optional("http2", Http2::decode);
         f.finish();
         Some(Listener {
             name,
@@ -328,7 +361,23 @@ impl Listener {
             uri_bytes_max,
             via: via.unwrap_or(false),
             forwarded: forwarded.unwrap_or(false),
+            h2c: h2c.unwrap_or(false),
+            http2: http2.unwrap_or_default(),
         })
+    }
+}
+
+impl Decode for Http2 {
+    fn decode(node: &Node, decoder: &mut Decoder) -> Option<Http2> {
+        let mut f = Fields::of("listener.NAME.http2", node, decoder)?;
+        let (least, most) = HTTP2_WINDOW_BYTES_RANGE;
+        let http2 = Http2 {
+            streams_max: f.optional("streams_max", integer(1..=HTTP2_STREAMS_MAX)),
+            window_bytes: f.optional("window", size(least..=most)),
+            connection_window_bytes: f.optional("connection_window", size(least..=most)),
+        };
+        f.finish();
+        Some(http2)
     }
 }
 
@@ -350,6 +399,7 @@ impl Upstream {
     fn decode(name: Spanned<Box<str>>, node: &Node, decoder: &mut Decoder) -> Option<Upstream> {
         let mut f = Fields::of("upstream.NAME", node, decoder)?;
         f.optional("balance", choice(&[("round_robin", ())]));
+        let protocol = f.optional("protocol", choice(PROTOCOLS)).unwrap_or_default();
         let example = "[{ address = \"127.0.0.1:9001\" }]";
         let endpoints =
             f.required("endpoints", example, spanned(list(1..=ENDPOINTS_MAX, Endpoint::decode)));
@@ -359,6 +409,7 @@ impl Upstream {
         f.finish();
         Some(Upstream {
             name,
+            protocol,
             endpoints: endpoints?,
             timeouts: timeouts.unwrap_or_default(),
             in_flight_max,
@@ -376,6 +427,7 @@ impl Decode for UpstreamTimeouts {
             body_ms: f.optional("body", timeout),
             idle_ms: f.optional("idle", timeout),
             tunnel_ms: f.optional("tunnel", timeout),
+            tunnel_total_ms: f.optional("tunnel_total", timeout),
         };
         f.finish();
         Some(timeouts)
@@ -411,5 +463,7 @@ pub(super) fn identifier(node: &Node, bytes_max: usize, decoder: &mut Decoder) -
 
 const DRIVERS: &[(&str, Driver)] =
     &[("auto", Driver::Auto), ("io_uring", Driver::IoUring), ("epoll", Driver::Epoll)];
+const PROTOCOLS: &[(&str, Protocol)] =
+    &[("http1", Protocol::Http1), ("http2", Protocol::Http2), ("auto", Protocol::Auto)];
 const LOG_FORMATS: &[(&str, LogFormat)] =
     &[("combined", LogFormat::Combined), ("json", LogFormat::Json)];

@@ -4,6 +4,7 @@ use super::exposition::Exposition;
 use super::{Phase, ProcessView, ReloadResult, series};
 use crate::error::ErrorKind;
 use crate::observe::WorkerCounters;
+use crate::observe::counters::{FLOOD_KINDS, GOAWAY_REASONS};
 use crate::observe::series::blocks::CLASSES;
 
 impl ProcessView {
@@ -73,6 +74,7 @@ impl ProcessView {
         for (kind, count) in ErrorKind::ALL.iter().zip(self.errors()) {
             text.sample("ringway_errors_total", &[("code", kind.code())], count);
         }
+        self.write_http2(text);
         for row in ROWS {
             let kind = match row.kind {
                 Kind::Counter | Kind::CounterByWorker => "counter",
@@ -87,6 +89,21 @@ impl ProcessView {
             } else {
                 text.sample(row.name, &[], values.sum::<u64>());
             }
+        }
+    }
+
+    fn write_http2(&self, text: &mut Exposition) {
+        let goaways = "ringway_http2_goaways_total";
+        text.family(goaways, "counter", "GOAWAYs sent to clients by reason.");
+        for (index, reason) in GOAWAY_REASONS.iter().enumerate() {
+            let counts = self.workers.iter().map(|w| w.counters.http2_goaways[index].get());
+            text.sample(goaways, &[("reason", reason)], counts.sum::<u64>());
+        }
+        let floods = "ringway_http2_floods_total";
+        text.family(floods, "counter", "Connections ended for too many frames of a kind.");
+        for (index, kind) in FLOOD_KINDS.iter().enumerate() {
+            let counts = self.workers.iter().map(|w| w.counters.http2_floods[index].get());
+            text.sample(floods, &[("kind", kind)], counts.sum::<u64>());
         }
     }
 
@@ -148,10 +165,16 @@ macro_rules! table {
             value: |counters| counters.$field.get(),
         },)*];
 
-        // A counter without a row does not compile. `answers` and `errors` have families of their
-        // own: ringway_worker_requests_total and ringway_errors_total.
+        // A counter without a row does not compile; those by class, code, reason or kind have
+        // families of their own.
         const _: fn(&WorkerCounters) = |counters| {
-            let WorkerCounters { answers: _, errors: _, $($field: _,)* } = counters;
+            let WorkerCounters {
+                answers: _,
+                errors: _,
+                http2_goaways: _,
+                http2_floods: _,
+                $($field: _,)*
+            } = counters;
         };
     };
 }
@@ -168,11 +191,21 @@ table! {
     pool_stale "pool_stale_total" Counter "Pooled connections that turned out to be closed.";
     pool_idle "pool_idle_connections" Gauge "Idle upstream connections in the pools.";
     upstream_connections "upstream_connections" Gauge "Upstream connections open, pools included.";
+    upstream_http2_connections "upstream_http2_connections" Gauge "Upstream connections that speak HTTP/2.";
+    upstream_http2_streams "upstream_http2_streams" Gauge "Requests on upstream connections that speak HTTP/2.";
+    upstream_http2_goaways "upstream_http2_goaways_total" Counter "GOAWAYs of upstreams.";
+    upstream_http2_resets "upstream_http2_resets_total" Counter "Streams that upstreams reset or refused.";
     retries "retries_total" Counter "Requests sent a second time.";
     tunnels "tunnels" Gauge "Tunnels open.";
     request_body_bytes "worker_request_body_bytes_total" CounterByWorker "Body bytes from clients.";
     response_body_bytes "worker_response_body_bytes_total" CounterByWorker "Body bytes to clients.";
     panics "panics_total" Counter "Panics caught.";
     client_aborts "client_aborts_total" Counter "Exchanges whose client had gone away.";
+    http2_connections_opened "http2_connections_opened_total" Counter "Connections of clients that speak HTTP/2.";
+    http2_connections "http2_connections" Gauge "The same, open now.";
+    http2_streams "http2_streams_total" Counter "Streams of clients.";
+    http2_streams_open "http2_streams" Gauge "Streams of clients being served.";
+    http2_resets_received "http2_resets_received_total" Counter "Streams that their client reset.";
+    http2_resets_sent "http2_resets_sent_total" Counter "Streams of clients that Ringway reset.";
     snapshot_version "worker_config_version" GaugeByWorker "Configuration in force on a worker.";
 }

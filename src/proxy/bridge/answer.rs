@@ -1,0 +1,253 @@
+//! The answer, from an origin to a client of which one at least speaks HTTP/2.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use super::super::answer::{
+    Relayed, begin_final, encode_final, next_buffer, note_size, write_client,
+};
+use super::super::exchange::Answer;
+use super::super::forward::Job;
+use super::part::{Decoder, Part};
+use crate::base::buffer::Buf;
+use crate::error::ErrorKind;
+use crate::http::{BodyFraming, Known, Version};
+use crate::http1::encode::{Persistence, ResponseEdit};
+use crate::http1::framing::response_framing;
+use crate::http2::response_in::read_response;
+use crate::http2::response_out::encode_response;
+use crate::http2::{OriginHead, OriginStream, ServerStream};
+use crate::io::Wait;
+use crate::limits::SWEEP_MS;
+
+/// Reads the next head of an origin that speaks HTTP/2.
+pub(in super::super) async fn read_head(
+    answer: &mut Answer,
+    origin: &OriginStream,
+    job: &Job<'_>,
+) -> Result<(), ErrorKind> {
+    let head = origin.read_head().await.map_err(|broken| broken.kind(false))?;
+    answer.head.reset();
+    let (OriginHead::Interim(parts) | OriginHead::Final(parts)) = head;
+    read_response(&parts, &mut answer.head, &job.listener().head)
+}
+
+/// Passes a 1xx answer on to a client that speaks HTTP/2.
+pub(in super::super) fn send_interim(
+    answer: &Answer,
+    client: &ServerStream,
+    job: &Job<'_>,
+) -> Result<(), ErrorKind> {
+    let edit = ResponseEdit {
+        framing: BodyFraming::None,
+        drop_content_length: true,
+        persistence: Persistence::Open,
+        request_id: None,
+        date: None,
+        via: job.listener().via,
+    };
+    let head = encode_response(&answer.head, &edit);
+    client.send_interim(head).map_err(|_| ErrorKind::ClientAborted)
+}
+
+/// How the final answer is framed where it comes from, and what of it is passed on.
+struct Framing {
+    body: BodyFraming,
+    drop_content_length: bool,
+    reusable: bool,
+}
+
+/// Passes the final answer on.
+pub(in super::super) async fn relay_final(
+    answer: &mut Answer,
+    job: &Job<'_>,
+) -> Result<Relayed, ErrorKind> {
+    let framing = framing(answer, job)?;
+    let mut source = Source { decoder: Decoder::new(framing.body), slow: false, clean: true };
+    note_size(job, source.decoder.body(), answer.head.rest().len());
+    let close = send_head(answer, job, &framing).await?;
+    // What is left is what is in hand of the body.
+    answer.head.bytes.consume(answer.head.head_len);
+    if framing.body == BodyFraming::None {
+        source.clean = answer.head.bytes.is_empty();
+    } else {
+        relay_body(answer, job, &mut source, framing.body).await?;
+        answer.body_at = Some(Instant::now());
+    }
+    Ok(Relayed { reusable: framing.reusable && source.clean, close, tunnel: false })
+}
+
+fn framing(answer: &Answer, job: &Job<'_>) -> Result<Framing, ErrorKind> {
+    let head = &answer.head;
+    let Some(origin) = job.origin.get() else {
+        let framing = response_framing(head, job.context.facts.is_head)?;
+        return Ok(Framing {
+            body: framing.body,
+            drop_content_length: framing.drop_content_length,
+            reusable: framing.reusable,
+        });
+    };
+    // RFC 9113 section 8.1.1: lengths that do not match are refused by the engine.
+    let length = head
+        .value(Known::ContentLength)
+        .and_then(|value| std::str::from_utf8(value).ok().and_then(|text| text.parse().ok()));
+    let body = match (origin.is_end(), length) {
+        (true, _) => BodyFraming::None,
+        (false, Some(length)) => BodyFraming::Length(length),
+        (false, None) => BodyFraming::Chunked,
+    };
+    Ok(Framing { body, drop_content_length: head.status == 204, reusable: true })
+}
+
+/// Begins the answer. Whether the client's connection ends with it.
+async fn send_head(
+    answer: &mut Answer,
+    job: &Job<'_>,
+    framing: &Framing,
+) -> Result<bool, ErrorKind> {
+    let Some(client) = job.down.http2() else {
+        return send_head_http1(answer, job, framing).await;
+    };
+    begin_final(answer, job);
+    let date = job.core.date();
+    let edit = ResponseEdit {
+        framing: framing.body,
+        drop_content_length: framing.drop_content_length,
+        persistence: Persistence::Open,
+        request_id: Some(job.context.request_id.text(&job.context.request)),
+        date: Some(&date),
+        via: job.listener().via,
+    };
+    let head = encode_response(&answer.head, &edit);
+    answer.status = answer.head.status;
+    let end = framing.body == BodyFraming::None;
+    client.send_head(head, end).map_err(|_| ErrorKind::ClientAborted)?;
+    Ok(false)
+}
+
+/// The head for an HTTP/1 client, whose body is framed as its version allows.
+async fn send_head_http1(
+    answer: &mut Answer,
+    job: &Job<'_>,
+    framing: &Framing,
+) -> Result<bool, ErrorKind> {
+    let body = framing_for_client(framing.body, job);
+    let close = body == BodyFraming::UntilClose
+        || !job.context.facts.keep_alive
+        || !job.request_done.get()
+        || job.down.ends(job.core);
+    encode_final(answer, job, body, framing.drop_content_length, close);
+    let mut head = std::mem::take(&mut answer.scratch);
+    write_client(&mut head, job).await.map_err(|_| ErrorKind::ClientAborted)?;
+    Ok(close)
+}
+
+fn framing_for_client(body: BodyFraming, job: &Job<'_>) -> BodyFraming {
+    match body {
+        BodyFraming::Chunked if job.context.request.version == Version::Http10 => {
+            BodyFraming::UntilClose
+        }
+        body => body,
+    }
+}
+
+async fn relay_body(
+    answer: &mut Answer,
+    job: &Job<'_>,
+    source: &mut Source,
+    framing: BodyFraming,
+) -> Result<(), ErrorKind> {
+    let chunked = framing_for_client(framing, job) == BodyFraming::Chunked;
+    loop {
+        let part = source.next(answer, job).await?;
+        let (last, length) = (part.is_last(), part.len());
+        send(part, chunked, job).await?;
+        answer.bytes += length as u64;
+        if let Some(origin) = job.origin.get() {
+            origin.release(length);
+        }
+        if last {
+            return Ok(());
+        }
+    }
+}
+
+/// Gives a part to the client.
+async fn send(part: Part, chunked: bool, job: &Job<'_>) -> Result<(), ErrorKind> {
+    let Some(client) = job.down.http2() else {
+        let mut out = part.buffer();
+        part.encode(chunked, &mut out);
+        return write_client(&mut out, job).await.map_err(|_| ErrorKind::ClientAborted);
+    };
+    job.down.timer.arm(Wait::ClientWrite, job.listener().write_timeout_ms);
+    let sent = match part {
+        Part::Data(bytes, last) => client.send_data(bytes, last).await,
+        Part::Trailers(trailers) => client.send_trailers(trailers),
+    };
+    sent.map_err(|_| ErrorKind::ClientAborted)
+}
+
+/// Where the parts of a body come from.
+struct Source {
+    decoder: Decoder,
+    slow: bool,
+    /// Whether nothing came behind the end.
+    clean: bool,
+}
+
+impl Source {
+    async fn next(&mut self, answer: &mut Answer, job: &Job<'_>) -> Result<Part, ErrorKind> {
+        let Some(origin) = job.origin.get() else {
+            return self.next_of_connection(&mut answer.head.bytes, job).await;
+        };
+        job.down.timer.arm(Wait::ResponseBody, job.settings().body_timeout_ms);
+        let piece = origin.read().await.map_err(|_| ErrorKind::ResponseIncomplete)?;
+        Ok(Part::of(piece, origin.is_end()))
+    }
+
+    async fn next_of_connection(
+        &mut self,
+        bytes: &mut Buf,
+        job: &Job<'_>,
+    ) -> Result<Part, ErrorKind> {
+        loop {
+            if let Some(part) = self.decoder.held() {
+                // Bytes behind the end belong to no request of ours: the connection is not kept.
+                self.clean &= bytes.is_empty();
+                return Ok(part);
+            }
+            if bytes.is_empty() && self.receive(bytes, job).await? {
+                return Ok(Part::Data(Bytes::new(), true));
+            }
+            let decoded = self.decoder.decode(bytes.filled_mut());
+            let (part, consumed) = decoded.map_err(|_| ErrorKind::ResponseMalformed)?;
+            bytes.consume(consumed);
+            self.clean &= !part.is_last() || bytes.is_empty();
+            if part.is_last() || part.len() > 0 {
+                return Ok(part);
+            }
+        }
+    }
+
+    /// Reads more of a connection. True at the end of a body that ends with it.
+    async fn receive(&mut self, bytes: &mut Buf, job: &Job<'_>) -> Result<bool, ErrorKind> {
+        next_buffer(bytes, self.decoder.left());
+        job.down.timer.arm(Wait::ResponseBody, job.settings().body_timeout_ms);
+        if self.slow {
+            *bytes = Buf::empty();
+            // A failure shows in the read that follows.
+            let _ = job.stream().readable().await;
+            *bytes = Buf::for_head();
+        }
+        let (result, back) = job.stream().read(std::mem::take(bytes)).await;
+        *bytes = back;
+        // Events that trickle in do not hold a buffer between two of them.
+        self.slow = job.down.timer.waited_ms() >= SWEEP_MS;
+        match result {
+            Ok(0) if self.decoder.is_until_close() && !job.was_cut() => Ok(true),
+            Ok(0) | Err(_) => Err(ErrorKind::ResponseIncomplete),
+            Ok(_) => Ok(false),
+        }
+    }
+}

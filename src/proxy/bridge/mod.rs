@@ -1,0 +1,57 @@
+//! Exchanges of which a side speaks HTTP/2: heads are turned into the other version at the edge, and
+//! bodies go over part by part, each given back to flow control once it has been passed on.
+
+pub(super) mod answer;
+mod part;
+mod upload;
+
+use super::answer::Relayed;
+use super::duplex::together;
+use super::exchange::{Answer, Upload};
+use super::forward::{Job, encode, request_edit, send};
+use crate::error::ErrorKind;
+use crate::http2::request_out::encode_request;
+use crate::io::wait::Timer;
+use crate::io::{Shutdown, Wait};
+
+/// Sends the request and relays the answer, both at once where the body is still coming.
+///
+/// # Errors
+/// What went wrong; `answer.status` tells whether a final head had been begun.
+pub(super) async fn run(
+    upload: &mut Upload,
+    answer: &mut Answer,
+    job: &Job<'_>,
+) -> Result<Relayed, ErrorKind> {
+    begin(upload, answer, job).await?;
+    if upload.whole && upload.in_hand == 0 {
+        return super::answer::relay(answer, job).await;
+    }
+    let timer = job
+        .upload
+        .get_or_init(|| Timer::new(&job.core.deadlines, job.down.target(Some(job.lease.handle()))));
+    let mut pump = upload::Pump::new(upload, timer, job);
+    let cancel = pump.cancel;
+    let stop = || match job.down.http2() {
+        // Nothing more is read of it, whatever the client still sends.
+        Some(client) => client.handle().shutdown(Shutdown::Read),
+        None => cancel.cancel(),
+    };
+    together(pump.run(), answer, job, stop).await
+}
+
+/// Sends the request's head; all of the request where nothing follows the head.
+async fn begin(upload: &Upload, answer: &mut Answer, job: &Job<'_>) -> Result<(), ErrorKind> {
+    let Some(origin) = job.lease.http2() else {
+        encode(&mut answer.scratch, job);
+        return send(&mut answer.scratch, job).await;
+    };
+    let head = encode_request(&job.context.request, &request_edit(job), job.scheme())?;
+    let end = upload.whole && upload.in_hand == 0 && !job.is_tunnel_asked();
+    job.down.timer.arm(Wait::UpstreamWrite, job.settings().body_timeout_ms);
+    let begun = origin.begin(head, end).await;
+    let stream = begun.map_err(|broken| broken.kind(false))?;
+    // A try begins one stream.
+    let _ = job.origin.set(Box::new(stream));
+    Ok(())
+}

@@ -1,0 +1,170 @@
+//! The body of a request, from a client to an origin of which one at least speaks HTTP/2.
+
+use super::super::exchange::Upload;
+use super::super::forward::Job;
+use super::part::{Decoder, Part};
+use crate::base::buffer::Buf;
+use crate::error::ErrorKind;
+use crate::http::BodyFraming;
+use crate::http1::conn::write_all;
+use crate::http2::{Broken, ServerStream};
+use crate::io::wait::Timer;
+use crate::io::{Cancel, Wait};
+use crate::limits::HEAD_BUFFER_BYTES;
+
+/// The upload.
+pub(super) struct Pump<'a> {
+    /// Reads the body of an HTTP/1 client from its first byte on, whatever was looked at before.
+    decoder: Decoder,
+    /// Raw bytes of it that are in hand.
+    read: Buf,
+    behind: &'a mut Buf,
+    bytes: &'a mut u64,
+    spent: &'a mut bool,
+    pub cancel: &'a Cancel,
+    timer: &'a Timer,
+    job: &'a Job<'a>,
+    /// Whether the origin is sent chunks.
+    chunked: bool,
+}
+
+impl<'a> Pump<'a> {
+    pub fn new(upload: &'a mut Upload, timer: &'a Timer, job: &'a Job<'a>) -> Pump<'a> {
+        let framing = job.context.facts.framing;
+        let mut read = Buf::empty();
+        if upload.in_hand > 0 {
+            read = Buf::for_head();
+            read.extend(&job.context.request.rest()[..upload.in_hand]);
+        }
+        // What is in hand is counted anew as it goes.
+        upload.bytes = 0;
+        let Upload { behind, bytes, cancel, spent, .. } = upload;
+        Pump {
+            decoder: Decoder::new(framing),
+            read,
+            behind,
+            bytes,
+            spent,
+            cancel,
+            timer,
+            job,
+            chunked: framing == BodyFraming::Chunked,
+        }
+    }
+
+    /// Passes the body on until it is whole, the answer is over, or the origin takes no more.
+    ///
+    /// # Errors
+    /// What the client did wrong, or that the origin took too long.
+    pub async fn run(&mut self) -> Result<(), ErrorKind> {
+        let mut whole = false;
+        while !whole && !self.job.answer_done.get() {
+            let Some(part) = self.next().await? else { break };
+            *self.bytes += part.len() as u64;
+            if self.job.matched.terms.body_bytes_max.is_some_and(|max| *self.bytes > max) {
+                return Err(ErrorKind::BodyTooLarge);
+            }
+            let (last, length) = (part.is_last(), part.len());
+            // A failed write is told by the answer, or by its absence.
+            if !self.send(part).await {
+                break;
+            }
+            if let Some(client) = self.job.down.http2() {
+                client.release(length);
+            }
+            whole = last;
+        }
+        if self.timer.expired() == Some(Wait::UpstreamWrite) {
+            return Err(ErrorKind::UpstreamWriteTimeout);
+        }
+        self.job.request_done.set(whole);
+        self.timer.disarm();
+        if !self.job.answer_done.get() {
+            self.job.answer_due();
+        }
+        Ok(())
+    }
+
+    /// The next part; `None` when the answer is over.
+    async fn next(&mut self) -> Result<Option<Part>, ErrorKind> {
+        match self.job.down.http2() {
+            Some(client) => self.next_of_stream(client).await,
+            None => self.next_of_connection().await,
+        }
+    }
+
+    async fn next_of_stream(&mut self, client: &ServerStream) -> Result<Option<Part>, ErrorKind> {
+        self.timer.arm(Wait::RequestBody, self.job.listener().body_timeout_ms);
+        let read = client.read().await;
+        *self.spent = true;
+        match read {
+            Ok(piece) => Ok(Some(Part::of(piece, client.is_end()))),
+            Err(_) if self.job.answer_done.get() => Ok(None),
+            Err(Broken::Stopped) if self.timer.expired() == Some(Wait::RequestBody) => {
+                Err(ErrorKind::BodyTimeout)
+            }
+            Err(_) => Err(ErrorKind::ClientAborted),
+        }
+    }
+
+    async fn next_of_connection(&mut self) -> Result<Option<Part>, ErrorKind> {
+        loop {
+            if let Some(part) = self.decoder.held() {
+                return Ok(Some(part));
+            }
+            if self.read.is_empty() && !self.receive().await? {
+                return Ok(None);
+            }
+            let (part, consumed) = self.decoder.decode(self.read.filled_mut())?;
+            // What is behind the end begins the next request.
+            if self.read.len() > consumed {
+                *self.behind = Buf::for_head();
+                self.behind.reserve(self.read.len() - consumed);
+                self.behind.extend(&self.read.filled()[consumed..]);
+            }
+            self.read.clear();
+            if part.is_last() || part.len() > 0 {
+                return Ok(Some(part));
+            }
+        }
+    }
+
+    /// Reads more of a connection; false when the answer is over.
+    async fn receive(&mut self) -> Result<bool, ErrorKind> {
+        let mut buf = std::mem::take(&mut self.read);
+        // A client that sends fast gets a large buffer, a slow one does not hold one.
+        if buf.capacity() == 0 {
+            buf = Buf::for_head();
+        } else if buf.spare() == 0 && buf.capacity() <= HEAD_BUFFER_BYTES {
+            buf = Buf::for_body();
+        }
+        buf.clear();
+        self.timer.arm(Wait::RequestBody, self.job.listener().body_timeout_ms);
+        let (result, buf) = self.job.down.stream().read_cancelable(buf, self.cancel).await;
+        self.read = buf;
+        *self.spent = true;
+        match result {
+            Ok(count) if count > 0 => Ok(true),
+            Err(error) if Cancel::is_canceled(&error) && self.job.answer_done.get() => Ok(false),
+            _ if self.job.answer_done.get() => Ok(false),
+            _ if self.timer.expired() == Some(Wait::RequestBody) => Err(ErrorKind::BodyTimeout),
+            _ => Err(ErrorKind::ClientAborted),
+        }
+    }
+
+    /// Gives a part to the origin. Whether it took it.
+    async fn send(&self, part: Part) -> bool {
+        let timeout_ms = self.job.settings().body_timeout_ms;
+        let Some(origin) = self.job.origin.get() else {
+            let mut out = part.buffer();
+            part.encode(self.chunked, &mut out);
+            let progress = || self.timer.arm(Wait::UpstreamWrite, timeout_ms);
+            return write_all(self.job.stream(), &mut out, progress).await.is_ok();
+        };
+        self.timer.arm(Wait::UpstreamWrite, timeout_ms);
+        match part {
+            Part::Data(bytes, last) => origin.send_data(bytes, last).await.is_ok(),
+            Part::Trailers(trailers) => origin.send_trailers(trailers).is_ok(),
+        }
+    }
+}

@@ -1,0 +1,418 @@
+//! A client's connection that speaks HTTP/2: its streams, each served in a task of its own.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use h2::server::{Connection, SendResponse};
+use h2::{Reason, RecvStream};
+use http::Request;
+
+use super::conn;
+use crate::base::buffer::Buf;
+use crate::error::ErrorKind;
+use crate::http2::meter::{Meter, PREFACE};
+use crate::http2::server::Metered;
+use crate::http2::{ServerStream, read_request};
+use crate::io::runtime::catch_panic;
+use crate::io::signal::Signal;
+use crate::io::wait::Timer;
+use crate::io::{Handle, Poller, Wait, spawn};
+use crate::limits::{LINGER_BYTES_MAX, LINGER_MS};
+use crate::proxy::exchange::Pooled;
+use crate::proxy::{Downstream, Exchange, Next, refuse, serve};
+use crate::state::Core;
+
+/// Starts to serve a connection; what has been read of it is in `down.behind`.
+pub(super) fn start(core: Rc<Core>, down: Box<Downstream>) {
+    spawn(async move {
+        run(&core, down, |stream| spawn(stream.run())).await;
+    });
+}
+
+/// Serves a connection until it ends, and survives its panics. Its streams go to `start`.
+pub async fn run(core: &Rc<Core>, down: Box<Downstream>, start: impl Fn(Stream)) {
+    let _open = Open::new(core);
+    if catch_panic(connection(core, down, start)).await.is_none() {
+        core.counters.panics.increment();
+        tracing::error!("a panic ended a connection of HTTP/2; the others go on");
+    }
+}
+
+/// What a client begins with that comes by a listener with `h2c`.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Speaks {
+    /// The preface of HTTP/2 (RFC 9113 section 3.3).
+    Http2,
+    /// Anything else.
+    Http1,
+    /// Nothing: it has closed, or said nothing for too long.
+    Nothing,
+}
+
+/// Reads until it is clear what a client speaks, into `down.behind`. No buffer is held before the
+/// first byte.
+pub(super) async fn listen_in(down: &mut Downstream) -> Speaks {
+    let mut bytes = std::mem::take(&mut down.behind);
+    if bytes.is_empty() {
+        down.timer.arm(Wait::Parked, down.listener().idle_timeout_ms);
+        // Whatever ended the wait shows in the read that follows.
+        let _ = down.stream().readable().await;
+        bytes = Buf::for_head();
+    } else {
+        down.timer.arm(Wait::Head, down.listener().head_timeout_ms);
+    }
+    let speaks = loop {
+        let begun = bytes.len().min(PREFACE.len());
+        match bytes.filled()[..begun] == PREFACE[..begun] {
+            true if begun == PREFACE.len() => break Speaks::Http2,
+            true => {}
+            false => break Speaks::Http1,
+        }
+        let (result, back) = down.stream().read(bytes).await;
+        let first = back.len() == result.as_ref().copied().unwrap_or(0);
+        bytes = back;
+        match result {
+            Ok(count) if count > 0 && first => {
+                down.timer.arm(Wait::Head, down.listener().head_timeout_ms);
+            }
+            Ok(count) if count > 0 => {}
+            _ if bytes.is_empty() => break Speaks::Nothing,
+            // The parser of HTTP/1 says what is wrong with it.
+            _ => break Speaks::Http1,
+        }
+    };
+    down.timer.disarm();
+    down.behind = bytes;
+    speaks
+}
+
+/// Goes on with what a client speaks.
+pub(super) async fn open_cleartext(core: Rc<Core>, mut down: Box<Downstream>) {
+    match listen_in(&mut down).await {
+        Speaks::Http2 => start(core, down),
+        Speaks::Http1 => conn::start(core, down),
+        Speaks::Nothing => {}
+    }
+}
+
+/// Counts a connection as long as it is open.
+struct Open<'a>(&'a Core);
+
+impl<'a> Open<'a> {
+    fn new(core: &'a Core) -> Open<'a> {
+        core.counters.http2_connections_opened.increment();
+        core.counters.http2_connections.increment();
+        Open(core)
+    }
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.0.counters.http2_connections.decrement();
+    }
+}
+
+async fn connection(core: &Rc<Core>, mut down: Box<Downstream>, start: impl Fn(Stream)) {
+    let early = std::mem::take(&mut down.behind);
+    down.refresh();
+    let signal: Rc<Signal> = Rc::default();
+    // Deadlines end waits of this task, not the descriptor: GOAWAY is to be sent first.
+    down.timer.set_client(Handle::Signal(signal.clone()));
+    let mut target = down.target(None);
+    target.client = Handle::Signal(signal.clone());
+    let writes = Timer::new(&core.deadlines, target);
+    let poller = Poller::new(down.stream(), down.idle_read.clone());
+    poller.push_back(early);
+    let meter = Rc::new(RefCell::new(Meter::new(core.deadlines.now_ms())));
+    let io = Metered::new(poller.io(), meter.clone(), core.deadlines.clone());
+
+    let listener = down.listener();
+    down.timer.arm(Wait::Head, listener.head_timeout_ms);
+    let shake = async {
+        let mut shake = pin!(listener.http2.builder(&listener.head).handshake(io));
+        poll_fn(|context| poller.turn(context, |context| shake.as_mut().poll(context))).await
+    };
+    let Ok(Ok(engine)) = signal.reading(Box::pin(shake)).await else { return };
+    let mut serving = Serving {
+        core,
+        down: &down,
+        poller: poller.clone(),
+        engine,
+        meter,
+        writes,
+        stuck_at: None,
+        phase: Phase::Begins,
+        frames: 0,
+    };
+    serving.until_told(&signal, &start).await;
+    serving.until_closed(&signal, &start).await;
+    drop(serving);
+    if signal.writing_ended() {
+        // Nothing more can be said to a client that takes nothing.
+        return down.stream().reset();
+    }
+    down.timer.arm(Wait::Linger, LINGER_MS);
+    let _ = signal.writing(Box::pin(poller.discard(LINGER_BYTES_MAX))).await;
+}
+
+/// What a connection waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// The client's acknowledgement of our settings.
+    Begins,
+    /// The next stream; none is open.
+    Idle,
+    /// Streams that are open, or more of them.
+    Streams,
+    /// The last streams, after GOAWAY.
+    LastStreams,
+    /// The client's end, after GOAWAY.
+    Leaves,
+    /// It has ended.
+    Ended,
+}
+
+/// A connection whose streams are served.
+struct Serving<'a> {
+    core: &'a Rc<Core>,
+    down: &'a Downstream,
+    poller: Rc<Poller<'a>>,
+    engine: Connection<Metered<'a>, Bytes>,
+    meter: Rc<RefCell<Meter>>,
+    /// Bounds SENDs that make no progress.
+    writes: Timer,
+    /// The SEND that was in flight when it was last armed.
+    stuck_at: Option<u64>,
+    phase: Phase,
+    /// Frames that had come when the timer was last armed.
+    frames: u64,
+}
+
+/// A stream that has come.
+type Came = Option<Result<(Request<RecvStream>, SendResponse<Bytes>), h2::Error>>;
+
+impl Serving<'_> {
+    /// Serves streams until a deadline, a drain or the client ends that.
+    async fn until_told(&mut self, signal: &Signal, start: &impl Fn(Stream)) {
+        while let Ok(came) = signal.reading(poll_fn(|context| self.poll(context))).await {
+            if !self.take(came, start) {
+                return;
+            }
+        }
+        match self.down.timer.expired() {
+            _ if signal.writing_ended() => return,
+            Some(Wait::Head) => self.calm_down(Reason::SETTINGS_TIMEOUT),
+            _ => self.go_away(),
+        }
+        if self.phase != Phase::Leaves {
+            self.turn_to(Phase::LastStreams);
+        }
+    }
+
+    /// Serves the streams that were still under way.
+    async fn until_closed(&mut self, signal: &Signal, start: &impl Fn(Stream)) {
+        while self.phase != Phase::Ended
+            && let Ok(came) = signal.writing(poll_fn(|context| self.poll(context))).await
+        {
+            self.take(came, start);
+        }
+    }
+
+    /// Takes a stream, or the end; true for a stream.
+    fn take(&mut self, came: Came, start: &impl Fn(Stream)) -> bool {
+        match came {
+            Some(Ok((request, reply))) => {
+                start(Stream::begin(self.core, self.down, request, reply));
+                return true;
+            }
+            Some(Err(error)) if error.is_go_away() && error.is_library() => {
+                self.count_go_away(error.reason().unwrap_or(Reason::INTERNAL_ERROR));
+            }
+            Some(Err(_)) | None => {}
+        }
+        self.phase = Phase::Ended;
+        false
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Came> {
+        let engine = &mut self.engine;
+        let mut came = self.poller.turn(context, |context| engine.poll_accept(context));
+        let flood = self.meter.borrow().flood();
+        if self.phase != Phase::Leaves
+            && let Some(flood) = flood
+        {
+            self.core.counters.http2_floods[flood as usize].increment();
+            self.calm_down(Reason::ENHANCE_YOUR_CALM);
+            let engine = &mut self.engine;
+            came = self.poller.turn(context, |context| engine.poll_accept(context));
+        }
+        self.keep_time();
+        came
+    }
+
+    /// Ends the connection and all its streams once GOAWAY has been sent.
+    fn calm_down(&mut self, reason: Reason) {
+        self.count_go_away(reason);
+        self.engine.abrupt_shutdown(reason);
+        self.turn_to(Phase::Leaves);
+    }
+
+    /// Takes no more streams, and lets those under way end (RFC 9113 section 6.8).
+    fn go_away(&mut self) {
+        self.count_go_away(Reason::NO_ERROR);
+        self.engine.graceful_shutdown();
+    }
+
+    fn count_go_away(&self, reason: Reason) {
+        let goaways = &self.core.counters.http2_goaways;
+        let index = usize::try_from(u32::from(reason)).unwrap_or(usize::MAX);
+        goaways[index.min(goaways.len() - 1)].increment();
+    }
+
+    /// Arms the deadline of what is waited for now.
+    fn keep_time(&mut self) {
+        let sending = self.poller.sending();
+        if sending != self.stuck_at {
+            self.stuck_at = sending;
+            match sending {
+                Some(_) => {
+                    self.writes.arm(Wait::ClientWrite, self.down.listener().write_timeout_ms)
+                }
+                None => self.writes.disarm(),
+            }
+        }
+        let streams = self.engine.has_streams();
+        let meter = self.meter.borrow();
+        let next = match self.phase {
+            Phase::Begins if !meter.acknowledged() => Phase::Begins,
+            Phase::Begins | Phase::Idle | Phase::Streams if streams => Phase::Streams,
+            Phase::Begins | Phase::Idle | Phase::Streams => Phase::Idle,
+            Phase::LastStreams | Phase::Leaves if !streams => Phase::Leaves,
+            phase => phase,
+        };
+        let moved = self.frames != meter.frames() && next == Phase::Streams;
+        self.frames = meter.frames();
+        drop(meter);
+        if next != self.phase || moved {
+            self.turn_to(next);
+        }
+    }
+
+    fn turn_to(&mut self, phase: Phase) {
+        self.phase = phase;
+        let timer = &self.down.timer;
+        match phase {
+            Phase::Begins | Phase::Ended => {}
+            Phase::Idle => timer.arm(Wait::Idle, self.down.listener().idle_timeout_ms),
+            Phase::Streams => timer.arm(Wait::Streams, crate::limits::TIMEOUT_MS_MAX),
+            Phase::LastStreams => timer.disarm(),
+            Phase::Leaves => timer.arm(Wait::Linger, LINGER_MS),
+        }
+    }
+}
+
+/// A request that has come by a stream, and all that serves it.
+pub struct Stream {
+    core: Rc<Core>,
+    down: Box<Downstream>,
+    exchange: Pooled,
+    read: Result<(), ErrorKind>,
+    gone: Cell<bool>,
+}
+
+impl Stream {
+    fn begin(
+        core: &Rc<Core>,
+        connection: &Downstream,
+        request: Request<RecvStream>,
+        reply: SendResponse<Bytes>,
+    ) -> Stream {
+        let (parts, body) = request.into_parts();
+        let down = connection.for_stream(ServerStream::new(body, reply), core);
+        let mut exchange = Exchange::take(core);
+        let read = read_request(&parts, &mut exchange.context.request, &down.listener().head);
+        core.counters.http2_streams.increment();
+        core.counters.http2_streams_open.increment();
+        Stream { core: core.clone(), down, exchange, read, gone: Cell::new(false) }
+    }
+
+    /// Serves it to its end; a panic ends this stream only.
+    pub async fn run(mut self) {
+        let next = catch_panic(self.serve()).await;
+        if next.is_none() {
+            self.core.counters.panics.increment();
+            tracing::error!("a panic ended a stream; its connection goes on");
+        }
+        match next {
+            Some(Next::KeepAlive | Next::Close) => {}
+            Some(Next::Reset) | None => {
+                if !self.gone.get() {
+                    self.core.counters.http2_resets_sent.increment();
+                }
+                // What is dropped inside an answer is reset.
+                self.down.mid_answer.set(true);
+            }
+        }
+    }
+
+    async fn serve(&mut self) -> Next {
+        let Stream { core, down, exchange, read, gone } = self;
+        let (core, down, gone) = (&*core, &**down, &*gone);
+        let serving = async {
+            match *read {
+                Ok(()) => {
+                    exchange.context.request.failpoint("parse");
+                    serve(exchange, down, core).await
+                }
+                Err(kind) => Box::pin(refuse(exchange, down, core, kind)).await,
+            }
+        };
+        let mut serving = pin!(serving);
+        poll_fn(|context| {
+            let mut reset = || down.http2().is_some_and(|s| s.poll_reset(context).is_ready());
+            if !gone.get() && reset() {
+                gone.set(true);
+                core.counters.http2_resets_received.increment();
+            }
+            let served = serving.as_mut().poll(context);
+            // Again after each turn: the wait that has to end may have begun just now.
+            if gone.get() && served.is_pending() {
+                down.timer.give_up();
+            }
+            served
+        })
+        .await
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.core.counters.http2_streams_open.decrement();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An idle connection is one heap block as large as the largest state of this future, beside
+    /// what the engine holds: two coroutines, and its buffers of 16 and 8 KiB.
+    #[test]
+    fn connections_and_streams_are_small() {
+        fn size<A, B, C, F>(_: impl Fn(A, B, C) -> F) -> usize {
+            size_of::<F>()
+        }
+        fn size_of_stream<A, F>(_: impl Fn(A) -> F) -> usize {
+            size_of::<F>()
+        }
+        type Start = fn(Stream);
+        let connection = size(|core: &'static Rc<Core>, down, start: Start| run(core, down, start));
+        let stream = size_of_stream(Stream::run);
+        assert!(connection < 2 * 1024, "{connection} bytes a connection");
+        assert!(stream < 1024, "{stream} bytes a stream");
+    }
+}
