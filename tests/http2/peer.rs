@@ -44,6 +44,13 @@ pub struct State {
     preface: bool,
 }
 
+impl State {
+    /// Whether this end was closed.
+    pub fn is_gone(&self) -> bool {
+        self.gone
+    }
+}
+
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,

@@ -9,7 +9,7 @@ use super::hpack::block;
 use super::outcome::{MARK, Outcome, tell};
 use super::peer::Peer;
 use crate::harness::origin::Origin;
-use crate::harness::{ms, pause};
+use crate::harness::{Settings, ms, pause};
 
 /// Whom the cases are played against.
 pub struct Target<'a> {
@@ -129,4 +129,10 @@ pub fn fresh(address: SocketAddr, path: &str) -> Result<(), String> {
         return Ok(());
     }
     Err(format!("a plain GET is not answered: {}", peer.look(tell)))
+}
+
+/// The proxy with HTTP/2 on clear text before an origin of HTTP/1.1.
+pub fn settings(driver: &'static str, origin: &str) -> Settings {
+    let short = "h2c = true\ntimeouts = { head = \"1s\", body = \"1s\", idle = \"1s\", write = \"1s\" }\n";
+    Settings::new(driver, origin).listener(short)
 }

@@ -435,6 +435,11 @@ impl Stream {
         self.heads.iter().find(|head| is_final(head)).map(|head| &head[..])
     }
 
+    /// Whether this side has sent the end of its message, or given the stream up.
+    pub fn answered(&self) -> bool {
+        self.finished || self.given_up
+    }
+
     /// Trailers.
     pub fn trailers(&self) -> Option<&[Field]> {
         let at = self.heads.iter().position(|head| is_final(head))?;
