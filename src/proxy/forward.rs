@@ -19,6 +19,7 @@ use crate::http::BodyFraming;
 use crate::http1::conn::write_all;
 use crate::http1::encode::{RequestEdit, encode_request};
 use crate::http2::OriginStream;
+use crate::http2::request_out::asks_for_websocket;
 use crate::io::wait::Timer;
 use crate::io::{Shutdown, Stream, Wait};
 use crate::limits::TRIES_MAX;
@@ -299,9 +300,14 @@ impl Job<'_> {
         self.lease.stream()
     }
 
-    /// Whether the client asks for a tunnel, by Upgrade or by an extended CONNECT (RFC 8441).
+    /// Whether the origin is asked for a tunnel: by Upgrade, or over HTTP/2 by an extended CONNECT,
+    /// which there is for WebSocket only (RFC 8441).
     pub(super) fn is_tunnel_asked(&self) -> bool {
-        self.context.facts.upgrade.is_some()
+        let upgrade = self.context.facts.upgrade.as_deref();
+        match self.lease.http2() {
+            Some(_) => asks_for_websocket(&self.context.request, upgrade),
+            None => upgrade.is_some(),
+        }
     }
 
     /// Scheme of what the origin is asked for.

@@ -46,6 +46,10 @@ async fn begin(upload: &Upload, answer: &mut Answer, job: &Job<'_>) -> Result<()
         encode(&mut answer.scratch, job);
         return send(&mut answer.scratch, job).await;
     };
+    // RFC 8441 section 3: an origin that has not said so would take it for a malformed request.
+    if job.is_tunnel_asked() && !origin.takes_extended_connect() {
+        return Err(ErrorKind::WebsocketUnsupported);
+    }
     let head = encode_request(&job.context.request, &request_edit(job), job.scheme())?;
     let end = upload.whole && upload.in_hand == 0 && !job.is_tunnel_asked();
     job.down.timer.arm(Wait::UpstreamWrite, job.settings().body_timeout_ms);
