@@ -210,6 +210,11 @@ impl Call {
             }
             "/trailers" => return with_trailers(reply, &seen, "x-sum", "1"),
             "/grpc" => return with_trailers(reply, &seen, "grpc-status", "0"),
+            "/grpc-only" => {
+                let head = head_of(200, &seen).header("content-type", "application/grpc");
+                let head = head.header("grpc-status", "5").header("grpc-message", "no%20such");
+                return reply.send_response(head.body(()).expect("a head"), true).map(drop);
+            }
             "/large" => {
                 let mut stream = reply.send_response(Response::new(()), false)?;
                 return send(&mut stream, &filling(), true).await;
