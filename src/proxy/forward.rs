@@ -71,6 +71,8 @@ pub(super) struct Job<'a> {
     pub answer_done: Cell<bool>,
     /// Whether the upstream's connection was shut down from here.
     pub stopped: Cell<bool>,
+    /// Whether an origin that speaks HTTP/2 was asked for a tunnel.
+    pub tunnel_begun: Cell<bool>,
 }
 
 impl<'a> std::ops::Deref for Job<'a> {
@@ -198,6 +200,7 @@ impl Attempt<'_> {
             request_done: Cell::new(upload.whole),
             answer_done: Cell::new(false),
             stopped: Cell::new(false),
+            tunnel_begun: Cell::new(false),
         };
         context.request.failpoint("pool");
         let relayed = if job.is_across() {
@@ -297,11 +300,6 @@ impl Job<'_> {
     /// The upstream's connection.
     pub(super) fn stream(&self) -> &Stream {
         self.lease.stream()
-    }
-
-    /// Whether the client asks for a tunnel, by Upgrade or by an extended CONNECT (RFC 8441).
-    pub(super) fn is_tunnel_asked(&self) -> bool {
-        self.context.facts.upgrade.is_some()
     }
 
     /// Scheme of what the origin is asked for.
