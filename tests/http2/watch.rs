@@ -281,7 +281,8 @@ impl Watch {
         }
         self.highest = stream;
         let live = |s: &&Stream| {
-            !(s.ended && s.finished) && s.reset.is_none() && !s.given_up && !s.heads.is_empty()
+            let over = s.ended && s.finished || s.reset.is_some() || s.given_up;
+            !over && !s.heads.is_empty()
         };
         let open = self.streams.values().filter(live).count();
         if u32::try_from(open).is_ok_and(|open| open > self.concurrent_max) {
