@@ -132,8 +132,6 @@ kinds! {
     UpstreamReset "upstream_reset" 502 Upstream No Keep "http_protocol_error" "The upstream broke the request off.";
     /// The origin does not speak HTTP/2, which its upstream asks for.
     ProtocolMismatch "protocol_mismatch" 502 Upstream Unsent Keep "http_protocol_error" "The upstream does not speak HTTP/2.";
-    /// A WebSocket for an origin that speaks HTTP/2 and takes no extended CONNECT (RFC 8441).
-    WebsocketUnsupported "websocket_unsupported" 502 Upstream No Keep "http_upgrade_failed" "The upstream takes no WebSocket over HTTP/2.";
     /// The connection ended inside the answer's head.
     ResponseIncomplete "response_incomplete" 502 Upstream No Keep "http_response_incomplete" "The upstream's answer broke off.";
     /// The answer's head does not follow RFC 9112, or its framing is ambiguous.

@@ -7,16 +7,20 @@ mod http2;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use harness::{DRIVERS, Origin, Proxy, Settings};
+use harness::{DRIVERS, Origin, Proxy};
 use http2::case::{Case, File};
 use http2::server::{self, Target};
-use http2::{floods, life, table, upstream};
+use http2::{table, upstream};
 
 /// Pairs of proxy and origin that share the cases of a file.
 const LANES: usize = 4;
 
 /// Plays the cases of a file in lanes; `lane` makes what plays one case after the other.
-fn suite<P: FnMut(&Case) -> Result<(), String>>(text: &str, lanes: usize, lane: impl Fn() -> P + Sync) {
+fn suite<P: FnMut(&Case) -> Result<(), String>>(
+    text: &str,
+    lanes: usize,
+    lane: impl Fn() -> P + Sync,
+) {
     let only = std::env::var("HTTP2_ONLY").unwrap_or_default();
     let file = File::read(text);
     let cases: Vec<_> = file.case.iter().filter(|case| case.id.starts_with(&only)).collect();
@@ -48,6 +52,8 @@ fn as_server(text: &str, driver: &'static str) {
         let origin = Origin::start();
         let proxy = Proxy::start(server::settings(driver, &origin.address));
         move |case: &Case| {
+            // All of the proxy, not its address alone: it lives as long as the lane.
+            let proxy = &proxy;
             server::play(case, &Target { address: proxy.address, origin: Some(&origin) })
         }
     });
@@ -107,18 +113,4 @@ fn table_is_that_of_the_cases() {
     assert_eq!(on_disk, FILES.len(), "a file of cases that no suite plays");
     let cases: Vec<Case> = FILES.iter().flat_map(|(_, text)| File::read(text).case).collect();
     table::check(&cases);
-}
-
-#[test]
-fn floods_are_cut_off_and_counted() {
-    for driver in DRIVERS {
-        floods::all(driver);
-    }
-}
-
-#[test]
-fn connections_end_in_order() {
-    for driver in DRIVERS {
-        life::all(driver);
-    }
 }

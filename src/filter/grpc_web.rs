@@ -49,7 +49,6 @@ impl Filter for Translate {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::context::RequestContext;
     use crate::filter::testing::{call, decoded};
 

@@ -57,7 +57,7 @@ pub(super) async fn relay(answer: &mut Answer, job: &Job<'_>) -> Result<Relayed,
                 return Ok(Relayed { tunnel: true, close: true, ..Relayed::default() });
             }
             // RFC 8441 section 5.1: over HTTP/2 an origin says so by a success.
-            200..300 if job.origin.get().is_some() && job.is_tunnel_asked() => {
+            200..300 if job.tunnel_begun.get() => {
                 return Ok(Relayed { tunnel: true, close: true, ..Relayed::default() });
             }
             101 => return Err(ErrorKind::UpgradeUnexpected),

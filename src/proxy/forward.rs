@@ -19,7 +19,6 @@ use crate::http::BodyFraming;
 use crate::http1::conn::write_all;
 use crate::http1::encode::{RequestEdit, encode_request};
 use crate::http2::OriginStream;
-use crate::http2::request_out::asks_for_websocket;
 use crate::io::wait::Timer;
 use crate::io::{Shutdown, Stream, Wait};
 use crate::limits::TRIES_MAX;
@@ -72,6 +71,8 @@ pub(super) struct Job<'a> {
     pub answer_done: Cell<bool>,
     /// Whether the upstream's connection was shut down from here.
     pub stopped: Cell<bool>,
+    /// Whether an origin that speaks HTTP/2 was asked for a tunnel.
+    pub tunnel_begun: Cell<bool>,
 }
 
 impl<'a> std::ops::Deref for Job<'a> {
@@ -199,6 +200,7 @@ impl Attempt<'_> {
             request_done: Cell::new(upload.whole),
             answer_done: Cell::new(false),
             stopped: Cell::new(false),
+            tunnel_begun: Cell::new(false),
         };
         context.request.failpoint("pool");
         let relayed = if job.is_across() {
@@ -298,16 +300,6 @@ impl Job<'_> {
     /// The upstream's connection.
     pub(super) fn stream(&self) -> &Stream {
         self.lease.stream()
-    }
-
-    /// Whether the origin is asked for a tunnel: by Upgrade, or over HTTP/2 by an extended CONNECT,
-    /// which there is for WebSocket only (RFC 8441).
-    pub(super) fn is_tunnel_asked(&self) -> bool {
-        let upgrade = self.context.facts.upgrade.as_deref();
-        match self.lease.http2() {
-            Some(_) => asks_for_websocket(&self.context.request, upgrade),
-            None => upgrade.is_some(),
-        }
     }
 
     /// Scheme of what the origin is asked for.

@@ -54,7 +54,10 @@ impl Frame {
         let length = usize::from(head[0]) << 16 | usize::from(head[1]) << 8 | usize::from(head[2]);
         let payload = bytes.get(9..9 + length)?.to_vec();
         let stream = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
-        Some((Frame { kind: head[3], flags: head[4], stream, payload, said_length: None }, 9 + length))
+        Some((
+            Frame { kind: head[3], flags: head[4], stream, payload, said_length: None },
+            9 + length,
+        ))
     }
 
     /// Whether a flag is set.

@@ -260,9 +260,7 @@ const STATIC: [(&str, &str); 61] = [
 /// RFC 7541 appendix C.1.
 #[test]
 fn numbers_are_those_of_the_examples() {
-    for (prefix, number, bytes) in
-        [(5, 10, &[10][..]), (5, 1337, &[31, 154, 10]), (8, 42, &[42])]
-    {
+    for (prefix, number, bytes) in [(5, 10, &[10][..]), (5, 1337, &[31, 154, 10]), (8, 42, &[42])] {
         let mut out = Vec::new();
         put_number(&mut out, 0, prefix, number);
         assert_eq!(out, bytes);
@@ -285,7 +283,8 @@ fn blocks_are_read_with_their_table() {
 /// RFC 7541 sections 4.2, 6.1 and 6.3.
 #[test]
 fn wrong_blocks_are_told() {
-    for wrong in [&b"\x80"[..], b"\xc6", b"\x82\x20", b"\x3f\xff\x1f", b"\x40\x05abc", b"\x82\xff"] {
+    for wrong in [&b"\x80"[..], b"\xc6", b"\x82\x20", b"\x3f\xff\x1f", b"\x40\x05abc", b"\x82\xff"]
+    {
         assert!(Decoder::default().read(wrong).is_err(), "{wrong:?}");
     }
     let mut decoder = Decoder::default();

@@ -8,18 +8,15 @@
     reason = "threads with locks are right here: this is the outside world, not a worker"
 )]
 
-pub mod frame;
-pub mod huffman;
-pub mod hpack;
-pub mod watch;
-pub mod peer;
-pub mod step;
-pub mod outcome;
 pub mod case;
-pub mod server;
+pub mod frame;
+pub mod hpack;
+pub mod huffman;
 pub mod origin;
-pub mod upstream;
-pub mod flood;
-pub mod floods;
-pub mod life;
+pub mod outcome;
+pub mod peer;
+pub mod server;
+pub mod step;
 pub mod table;
+pub mod upstream;
+pub mod watch;

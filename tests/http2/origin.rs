@@ -122,7 +122,8 @@ fn serve(peer: &Peer, from: u32) {
         let mut wanted: Vec<(u32, Vec<u8>)> = Vec::new();
         peer.wait(ms(1_000), |state| {
             let streams = state.watch.streams.iter();
-            let new = streams.filter(|(number, s)| ready(number, s) && !answered.contains_key(number));
+            let new =
+                streams.filter(|(number, s)| ready(number, s) && !answered.contains_key(number));
             let line = |s: &super::watch::Stream| {
                 let head = s.head().unwrap_or_default();
                 let (method, path) = (value(head, ":method"), value(head, ":path"));

@@ -283,7 +283,9 @@ fn take(stream: &TcpStream, shared: &Shared, bytes: &[u8]) {
         (state.preface, at) = (true, PREFACE.len());
     }
     let mut answers = Vec::new();
-    while state.preface && let Some((frame, length)) = Frame::read(&state.rest[at..]) {
+    while state.preface
+        && let Some((frame, length)) = Frame::read(&state.rest[at..])
+    {
         at += length;
         let answer = state.watch.take(&frame).filter(|_| !state.mute);
         match answer {
@@ -298,4 +300,3 @@ fn take(stream: &TcpStream, shared: &Shared, bytes: &[u8]) {
         drop((&*stream).write_all(&answers));
     }
 }
-

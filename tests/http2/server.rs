@@ -68,12 +68,13 @@ fn judge(
     target: &Target<'_>,
     next: u32,
 ) -> Result<(), String> {
-    let end = Instant::now() + case.limit();
+    let (end, word) = (Instant::now() + case.limit(), case.word());
     let found = loop {
         let mut missing = Vec::new();
         let found = peer.look(|state| {
             outcomes.iter().any(|outcome| {
-                let lacks = outcome.missing(state, target.origin, next);
+                let lacks =
+                    outcome.missing(state, target.origin.map(|origin| (origin, &*word)), next);
                 missing.extend(lacks.clone());
                 lacks.is_none()
             })
@@ -133,6 +134,7 @@ pub fn fresh(address: SocketAddr, path: &str) -> Result<(), String> {
 
 /// The proxy with HTTP/2 on clear text before an origin of HTTP/1.1.
 pub fn settings(driver: &'static str, origin: &str) -> Settings {
-    let short = "h2c = true\ntimeouts = { head = \"1s\", body = \"1s\", idle = \"1s\", write = \"1s\" }\n";
+    let short =
+        "h2c = true\ntimeouts = { head = \"1s\", body = \"1s\", idle = \"1s\", write = \"1s\" }\n";
     Settings::new(driver, origin).listener(short)
 }

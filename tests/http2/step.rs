@@ -242,9 +242,9 @@ fn items(text: &str, kind: u8) -> Vec<u8> {
     }
     for item in text.split(" | ") {
         let item = item.trim_matches(' ');
-        let repeated = item.split_once('*').and_then(|(count, what)| {
-            Some((count.parse::<usize>().ok()?, what))
-        });
+        let repeated = item
+            .split_once('*')
+            .and_then(|(count, what)| Some((count.parse::<usize>().ok()?, what)));
         let (count, what) = repeated.unwrap_or((1, item));
         let mut once = Vec::new();
         put_item(&mut once, what, kind);
@@ -324,8 +324,14 @@ fn steps_are_the_frames_that_they_say() {
     assert_eq!(one("PING 0 : hex 0102030405060708"), hex("000008 06 00 00000000 0102030405060708"));
     assert_eq!(one("RST_STREAM 3 : CANCEL"), hex("000004 03 00 00000003 00000008"));
     assert_eq!(one("DATA 1 end pad=2 : 'a'"), hex("000004 00 09 00000001 02 61 0000"));
-    assert_eq!(one("SETTINGS 0 : INITIAL_WINDOW_SIZE=1"), hex("000006 04 00 00000000 0004 00000001"));
+    assert_eq!(
+        one("SETTINGS 0 : INITIAL_WINDOW_SIZE=1"),
+        hex("000006 04 00 00000000 0004 00000001")
+    );
     assert_eq!(one("HEADERS 1 more : #2 | size 0"), hex("000002 01 00 00000001 82 20"));
-    assert_eq!(one("HEADERS 1 prio=3 : a=b"), hex("00000a 01 24 00000001 00000003 0f 00 01 61 01 62"));
+    assert_eq!(
+        one("HEADERS 1 prio=3 : a=b"),
+        hex("00000a 01 24 00000001 00000003 0f 00 01 61 01 62")
+    );
     assert_eq!(one("22 1 reserved length=9"), hex("000009 16 00 80000001"));
 }

@@ -133,9 +133,7 @@ fn client_got(client: &Client, wanted: &str) -> Result<(), String> {
 fn fact_of(answer: &Response, word: &str, rest: &str) -> bool {
     let pair = || rest.split_once('=').expect("NAME=VALUE");
     match word {
-        "status" => {
-            answer.complete && rest.split(' ').any(|one| one == answer.status.to_string())
-        }
+        "status" => answer.complete && rest.split(' ').any(|one| one == answer.status.to_string()),
         "body" => answer.body == latin1(rest) && answer.complete,
         "bytes" => answer.body.len().to_string() == rest && answer.complete,
         "field" => answer.get(pair().0) == Some(&latin1(pair().1)),
@@ -155,6 +153,8 @@ fn afterwards(proxy: &Proxy) -> Result<(), String> {
     let received = ask(proxy.address, request, ms(5_000)).map_err(|error| error.to_string())?;
     match &received.finals[..] {
         [one] if one.status == 200 && one.body == b"ok" => Ok(()),
-        other => Err(format!("afterwards: {:?}", other.iter().map(|o| o.status).collect::<Vec<_>>())),
+        other => {
+            Err(format!("afterwards: {:?}", other.iter().map(|o| o.status).collect::<Vec<_>>()))
+        }
     }
 }

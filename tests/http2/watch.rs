@@ -170,7 +170,9 @@ impl Watch {
             GOAWAY => self.goaway(frame),
             WINDOW_UPDATE => self.window_update(frame, stream),
             CONTINUATION => self.continuation(frame),
-            PRIORITY if frame.payload.len() != 5 => self.fault("6.3", "a PRIORITY that is not 5 bytes"),
+            PRIORITY if frame.payload.len() != 5 => {
+                self.fault("6.3", "a PRIORITY that is not 5 bytes")
+            }
             _ => {}
         }
         None
@@ -279,7 +281,8 @@ impl Watch {
         }
         self.highest = stream;
         let live = |s: &&Stream| {
-            !(s.ended && s.finished) && s.reset.is_none() && !s.given_up && !s.heads.is_empty()
+            let over = s.ended && s.finished || s.reset.is_some() || s.given_up;
+            !over && !s.heads.is_empty()
         };
         let open = self.streams.values().filter(live).count();
         if u32::try_from(open).is_ok_and(|open| open > self.concurrent_max) {
@@ -490,9 +493,8 @@ mod rules {
     }
 
     fn field(name: &[u8], value: &[u8]) -> Option<&'static str> {
-        let token = |c: &u8| {
-            c.is_ascii_lowercase() || c.is_ascii_digit() || b"!#$%&'*+-.^_`|~".contains(c)
-        };
+        let token =
+            |c: &u8| c.is_ascii_lowercase() || c.is_ascii_digit() || b"!#$%&'*+-.^_`|~".contains(c);
         let blank = |c: Option<&u8>| matches!(c, Some(b' ' | b'\t'));
         if name.is_empty() || !name.iter().all(token) {
             return Some("a name of other characters");
@@ -508,7 +510,8 @@ mod rules {
     }
 
     fn request(pseudo: &[Field], rest: &[Field]) -> Option<&'static str> {
-        let count = |name: &str| pseudo.iter().filter(|(other, _)| other == name.as_bytes()).count();
+        let count =
+            |name: &str| pseudo.iter().filter(|(other, _)| other == name.as_bytes()).count();
         let known = [":method", ":scheme", ":path", ":authority", ":protocol"];
         if known.iter().map(|name| count(name)).sum::<usize>() != pseudo.len() {
             return Some("a pseudo field that nobody knows");

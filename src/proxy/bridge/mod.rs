@@ -10,7 +10,7 @@ use super::duplex::together;
 use super::exchange::{Answer, Upload};
 use super::forward::{Job, encode, request_edit, send};
 use crate::error::ErrorKind;
-use crate::http2::request_out::encode_request;
+use crate::http2::request_out::{asks_for_websocket, encode_request};
 use crate::io::wait::Timer;
 use crate::io::{Shutdown, Wait};
 
@@ -46,15 +46,20 @@ async fn begin(upload: &Upload, answer: &mut Answer, job: &Job<'_>) -> Result<()
         encode(&mut answer.scratch, job);
         return send(&mut answer.scratch, job).await;
     };
-    // RFC 8441 section 3: an origin that has not said so would take it for a malformed request.
-    if job.is_tunnel_asked() && !origin.takes_extended_connect() {
-        return Err(ErrorKind::WebsocketUnsupported);
+    let mut edit = request_edit(job);
+    // An offer to switch may be left unheard (RFC 9110 section 7.8); HTTP/2 has one for WebSocket
+    // only, where the origin has said so (RFC 8441 section 3).
+    let offered = asks_for_websocket(&job.context.request, edit.upgrade);
+    if !offered || !origin.takes_extended_connect() {
+        edit.upgrade = None;
     }
-    let head = encode_request(&job.context.request, &request_edit(job), job.scheme())?;
-    let end = upload.whole && upload.in_hand == 0 && !job.is_tunnel_asked();
+    let tunnel = edit.upgrade.is_some();
+    let head = encode_request(&job.context.request, &edit, job.scheme())?;
+    let end = upload.whole && upload.in_hand == 0 && !tunnel;
     job.down.timer.arm(Wait::UpstreamWrite, job.settings().body_timeout_ms);
     let begun = origin.begin(head, end).await;
     let stream = begun.map_err(|broken| broken.kind(false))?;
+    job.tunnel_begun.set(tunnel);
     // A try begins one stream.
     let _ = job.origin.set(Box::new(stream));
     Ok(())
