@@ -209,11 +209,13 @@ fn refused_and_reset(driver: &'static str) {
 /// An origin that announces its end: what is under way ends well, the next request goes elsewhere.
 fn a_graceful_goaway(driver: &'static str) {
     let (origin, proxy) = started(driver);
-    let clients: Vec<Client> = ["/goaway", "/sleep/500"]
+    let clients: Vec<Client> = ["/sleep/500", "/goaway"]
         .into_iter()
-        .map(|path| {
+        .enumerate()
+        .map(|(before, path)| {
             let client = Client::open(proxy.address).expect("a connection");
             client.send(&plain_get(path));
+            assert!(poll(ms(2_000), || origin.count() > before), "{path} has come");
             client
         })
         .collect();
