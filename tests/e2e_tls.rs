@@ -421,6 +421,49 @@ fn upstreams(driver: &'static str) {
     assert!(proxy.metric("ringway_upstream_tls_failures_total", "") >= 5.0);
 }
 
+/// What an upstream's `protocol` offers by ALPN, and what comes of what the origin chooses.
+fn upstream_protocols(driver: &'static str) {
+    let yard = Yard::new();
+    let leaf = yard.leaf(&["127.0.0.1"], 1);
+    let ca = put(&yard.folder, "ca.pem", &yard.authority.pem());
+    let both = TlsOrigin::start_with(&leaf, None, &["h2", "http/1.1"]);
+    let old = TlsOrigin::start_with(&leaf, None, &["http/1.1"]);
+    let without = TlsOrigin::start(&leaf, None);
+    let with = |origin: &TlsOrigin, protocol: &str| {
+        let endpoints = [endpoint(&origin.address.to_string(), 1)];
+        let more = format!(
+            "protocol = \"{protocol}\"\ntls = {{ ca = \"{}\" }}\n\
+             timeouts = {{ connect = \"1s\", response = \"1s\" }}",
+            ca.display()
+        );
+        Settings::new(driver, "127.0.0.1:1").upstreams(upstream("main", &endpoints, &more))
+    };
+    let mut proxy = Proxy::start(with(&both, "http1"));
+    for (origin, protocol, wanted, spoken) in [
+        (&both, "http1", "200", "http/1.1"),
+        (&both, "http2", "200", "h2"),
+        (&both, "auto", "200", "h2"),
+        (&old, "auto", "200", "http/1.1"),
+        (&without, "auto", "200", ""),
+        (&without, "http2", "502 protocol_mismatch", ""),
+    ] {
+        proxy.rewrite(with(origin, protocol));
+        assert_eq!(proxy.reload().0, 200);
+        for again in [false, true] {
+            let said = ask(&proxy);
+            assert_eq!(said, wanted, "{protocol}, again: {again}\n{}", proxy.log());
+        }
+        let protocols = origin.protocols();
+        assert_eq!(protocols.last().map(String::as_str), Some(spoken), "{protocol}");
+        let on_http2 = proxy.metric("ringway_upstream_http2_connections", "");
+        assert_eq!(on_http2 >= 1.0, spoken == "h2", "{protocol}");
+    }
+    assert_eq!(both.protocols().len(), 4, "connections of HTTP/2 are kept, over reloads too");
+    proxy.rewrite(with(&old, "http2"));
+    assert_eq!(proxy.reload().0, 200);
+    assert_eq!(ask(&proxy), "502 protocol_mismatch", "its alert says so (RFC 7301 section 3.2)");
+}
+
 macro_rules! on_both {
     ($($name:ident)*) => {
         mod io_uring { $(#[test] fn $name() { super::$name("io_uring"); })* }
@@ -430,4 +473,5 @@ macro_rules! on_both {
 
 on_both! {
     names versions_and_keys client_certificates tickets certificates_change odd_clients upstreams
+    upstream_protocols
 }

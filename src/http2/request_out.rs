@@ -24,7 +24,7 @@ pub fn encode_request(
     edit: &RequestEdit<'_>,
     scheme: &str,
 ) -> Result<Request<()>, ErrorKind> {
-    let websocket = edit.upgrade.is_some_and(asks_for_websocket);
+    let websocket = asks_for_websocket(head, edit.upgrade);
     let mut request = Request::new(());
     *request.uri_mut() = uri(head, edit, scheme)?;
     *request.version_mut() = Version::HTTP_2;
@@ -56,8 +56,13 @@ pub fn encode_request(
     Ok(request)
 }
 
-/// Whether WebSocket is among the protocols that a client may switch to.
-pub fn asks_for_websocket(protocols: &[u8]) -> bool {
+/// Whether a request is the handshake of a WebSocket (RFC 6455 section 4.1): GET, and WebSocket among
+/// the protocols that may be switched to.
+pub fn asks_for_websocket(head: &RequestHead, protocols: Option<&[u8]>) -> bool {
+    head.text(head.method) == b"GET" && protocols.is_some_and(offers_websocket)
+}
+
+fn offers_websocket(protocols: &[u8]) -> bool {
     list_members(protocols).any(|protocol| protocol.eq_ignore_ascii_case(b"websocket"))
 }
 
@@ -334,7 +339,7 @@ mod tests {
         let fields = listed(&request);
         assert_eq!(fields[0], "sec-websocket-version: 13");
         assert!(!fields.iter().any(|field| field.contains("key") || field.contains("upgrade")));
-        assert!(!asks_for_websocket(b"x, websockets") && asks_for_websocket(b"x, WebSocket"));
+        assert!(!offers_websocket(b"x, websockets") && offers_websocket(b"x, WebSocket"));
     }
 
     #[test]

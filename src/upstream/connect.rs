@@ -174,6 +174,7 @@ fn kind_of_handshake(reason: HandshakeFailure) -> ErrorKind {
         HandshakeFailure::CertificateRefused
         | HandshakeFailure::CertificateExpired
         | HandshakeFailure::NameMismatch => ErrorKind::UpstreamCertificate,
+        HandshakeFailure::NoAlpn => ErrorKind::ProtocolMismatch,
         _ => ErrorKind::UpstreamTlsFailed,
     }
 }

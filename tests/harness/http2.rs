@@ -153,6 +153,15 @@ impl Raw {
         Raw { stream, read: Vec::new() }
     }
 
+    /// A connection that a client of HTTP/2 has made; its preface is read.
+    pub fn accepted(stream: TcpStream) -> Raw {
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        let mut raw = Raw { stream, read: Vec::new() };
+        let mut preface = [0; 24];
+        raw.stream.read_exact(&mut preface).expect("a preface");
+        raw
+    }
+
     /// Connects, sends the preface and acknowledges what comes back.
     pub fn begin(address: SocketAddr) -> Raw {
         let mut raw = Raw::open(address);

@@ -16,6 +16,7 @@ pub mod case;
 pub mod client;
 pub mod grammar;
 pub mod http2;
+pub mod http2_origin;
 pub mod judge;
 pub mod load;
 pub mod origin;

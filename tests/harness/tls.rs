@@ -19,6 +19,8 @@ use rustls::{
     SupportedProtocolVersion,
 };
 
+use super::http2::frame;
+
 /// Who issues certificates.
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
@@ -260,16 +262,23 @@ fn read_message(stream: &mut impl Read) -> io::Result<String> {
 }
 
 /// An origin that speaks TLS and answers "ok".
+#[derive(Clone)]
 pub struct TlsOrigin {
     /// Where it listens.
     pub address: SocketAddr,
     heads: Arc<Mutex<Vec<String>>>,
     resumed: Arc<Mutex<Vec<bool>>>,
+    protocols: Arc<Mutex<Vec<String>>>,
 }
 
 impl TlsOrigin {
     /// Starts one that shows `leaf`, and asks for certificates of `clients`.
     pub fn start(leaf: &Leaf, clients: Option<&Authority>) -> TlsOrigin {
+        TlsOrigin::start_with(leaf, clients, &[])
+    }
+
+    /// The same for one that knows these protocols; one that knows none takes what comes for HTTP/1.1.
+    pub fn start_with(leaf: &Leaf, clients: Option<&Authority>, alpn: &[&str]) -> TlsOrigin {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let builder = ServerConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(rustls::ALL_VERSIONS)
@@ -283,21 +292,33 @@ impl TlsOrigin {
             None => builder.with_no_client_auth(),
         };
         let (chain, key) = leaf.chain();
-        let config = Arc::new(builder.with_single_cert(chain, key).expect("a pair"));
+        let mut config = builder.with_single_cert(chain, key).expect("a pair");
+        config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
+        let config = Arc::new(config);
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
-        let (heads, resumed) = (Arc::<Mutex<Vec<_>>>::default(), Arc::<Mutex<Vec<_>>>::default());
-        let origin = TlsOrigin { address, heads: heads.clone(), resumed: resumed.clone() };
+        let origin = TlsOrigin {
+            address,
+            heads: Arc::default(),
+            resumed: Arc::default(),
+            protocols: Arc::default(),
+        };
+        let of = origin.clone();
         std::thread::spawn(move || {
             for socket in listener.incoming().flatten() {
-                let (config, heads, resumed) = (config.clone(), heads.clone(), resumed.clone());
+                let (config, of) = (config.clone(), of.clone());
                 std::thread::spawn(move || {
                     let connection = ServerConnection::new(config).expect("a session");
-                    drop(answer(connection, socket, &heads, &resumed));
+                    drop(of.answer(connection, socket));
                 });
             }
         });
         origin
+    }
+
+    /// What was spoken on its connections: the name that ALPN chose, or nothing.
+    pub fn protocols(&self) -> Vec<String> {
+        self.protocols.lock().expect("nobody panics").clone()
     }
 
     /// The heads that came.
@@ -309,31 +330,54 @@ impl TlsOrigin {
     pub fn resumed(&self) -> Vec<bool> {
         self.resumed.lock().expect("nobody panics").clone()
     }
+
+    fn answer(&self, mut connection: ServerConnection, mut socket: TcpStream) -> io::Result<()> {
+        while connection.is_handshaking() {
+            connection.complete_io(&mut socket)?;
+        }
+        let kind = connection.handshake_kind() == Some(HandshakeKind::Resumed);
+        self.resumed.lock().expect("nobody panics").push(kind);
+        let spoken = connection.alpn_protocol().unwrap_or_default();
+        let spoken = String::from_utf8_lossy(spoken).into_owned();
+        self.protocols.lock().expect("nobody panics").push(spoken.clone());
+        let mut stream = rustls::Stream::new(&mut connection, &mut socket);
+        if spoken == "h2" {
+            return answer_http2(&mut stream);
+        }
+        loop {
+            let head = read_message(&mut stream)?;
+            let close = head.starts_with("GET /close ");
+            self.heads.lock().expect("nobody panics").push(head);
+            let more = if close { "Connection: close\r\n" } else { "" };
+            let text = format!("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n{more}\r\nok");
+            stream.write_all(text.as_bytes())?;
+            stream.flush()?;
+            if close {
+                stream.conn.send_close_notify();
+                return stream.flush();
+            }
+        }
+    }
 }
 
-fn answer(
-    mut connection: ServerConnection,
-    mut socket: TcpStream,
-    heads: &Mutex<Vec<String>>,
-    resumed: &Mutex<Vec<bool>>,
-) -> io::Result<()> {
-    while connection.is_handshaking() {
-        connection.complete_io(&mut socket)?;
-    }
-    let kind = connection.handshake_kind() == Some(HandshakeKind::Resumed);
-    resumed.lock().expect("nobody panics").push(kind);
-    let mut stream = rustls::Stream::new(&mut connection, &mut socket);
+/// Answers each head of a request at once, whatever it asks for.
+fn answer_http2(stream: &mut (impl Read + Write)) -> io::Result<()> {
+    stream.read_exact(&mut [0; 24])?;
+    stream.write_all(&frame(4, 0, 0, b""))?;
     loop {
-        let head = read_message(&mut stream)?;
-        let close = head.starts_with("GET /close ");
-        heads.lock().expect("nobody panics").push(head);
-        let more = if close { "Connection: close\r\n" } else { "" };
-        let text = format!("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n{more}\r\nok");
-        stream.write_all(text.as_bytes())?;
         stream.flush()?;
-        if close {
-            stream.conn.send_close_notify();
-            return stream.flush();
+        let mut head = [0; 9];
+        stream.read_exact(&mut head)?;
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+        stream.read_exact(&mut vec![0; length as usize])?;
+        let id = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
+        match (head[3], head[4] & 1) {
+            (1, _) => {
+                stream.write_all(&frame(1, 4, id, b"\x88"))?;
+                stream.write_all(&frame(0, 1, id, b"ok"))?;
+            }
+            (4, 0) => stream.write_all(&frame(4, 1, 0, b""))?,
+            _ => {}
         }
     }
 }

@@ -102,7 +102,10 @@ impl HandshakeFailure {
     pub(super) fn of_session(error: &Error) -> HandshakeFailure {
         match error {
             Error::PeerIncompatible(incompatible) => of_incompatible(incompatible),
-            Error::NoApplicationProtocol => HandshakeFailure::NoAlpn,
+            Error::NoApplicationProtocol
+            | Error::AlertReceived(AlertDescription::NoApplicationProtocol) => {
+                HandshakeFailure::NoAlpn
+            }
             Error::NoCertificatesPresented => HandshakeFailure::CertificateMissing,
             Error::InvalidCertificate(invalid) => of_certificate(invalid),
             Error::InvalidCertRevocationList(_) | Error::UnsupportedNameType => {

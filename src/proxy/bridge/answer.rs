@@ -65,6 +65,9 @@ pub(in super::super) async fn relay_final(
     job: &Job<'_>,
 ) -> Result<Relayed, ErrorKind> {
     let framing = framing(answer, job)?;
+    if framing.body == BodyFraming::None {
+        tell_emptiness(answer, job);
+    }
     let mut web = Web::of(answer, job, framing.body);
     let client = match (&web, framing.body) {
         (Some(_), _) => BodyFraming::Chunked,
@@ -85,6 +88,16 @@ pub(in super::super) async fn relay_final(
         answer.body_at = Some(Instant::now());
     }
     Ok(Relayed { reusable: framing.reusable && source.clean, close, tunnel: false })
+}
+
+/// A stream that ends with its head has no content; in HTTP/1 the head has to say so (RFC 9112
+/// section 6.3 item 8).
+fn tell_emptiness(answer: &mut Answer, job: &Job<'_>) {
+    let head = &mut answer.head;
+    let silent = job.context.facts.is_head || matches!(head.status, 204 | 304);
+    if job.down.http2().is_none() && !silent && head.value(Known::ContentLength).is_none() {
+        head.add("Content-Length", b"0");
+    }
 }
 
 fn framing(answer: &Answer, job: &Job<'_>) -> Result<Framing, ErrorKind> {

@@ -49,7 +49,7 @@ async fn begin(upload: &Upload, answer: &mut Answer, job: &Job<'_>) -> Result<()
     let mut edit = request_edit(job);
     // An offer to switch may be left unheard (RFC 9110 section 7.8); HTTP/2 has one for WebSocket
     // only, where the origin has said so (RFC 8441 section 3).
-    let offered = edit.upgrade.is_some_and(asks_for_websocket);
+    let offered = asks_for_websocket(&job.context.request, edit.upgrade);
     if !offered || !origin.takes_extended_connect() {
         edit.upgrade = None;
     }
