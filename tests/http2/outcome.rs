@@ -305,7 +305,10 @@ pub fn tell(state: &State) -> String {
         watch.goaways.iter().map(|(last, code)| (last, name_of(CODES, *code))).collect();
     let (acks, pongs, end) = (watch.acks, watch.pongs.len(), state.end);
     out.truncate(6);
-    format!("streams {out:?}, goaway {goaways:?}, {acks} acks, {pongs} pongs, end {end:?}")
+    let faults = watch.faults.first();
+    format!(
+        "streams {out:?}, goaway {goaways:?}, {acks} acks, {pongs} pongs, end {end:?}, {faults:?}"
+    )
 }
 
 /// The PING behind the steps.
