@@ -9,6 +9,7 @@
 )]
 
 pub mod case;
+pub mod flood;
 pub mod frame;
 pub mod hpack;
 pub mod huffman;

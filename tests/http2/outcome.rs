@@ -245,7 +245,8 @@ impl Seen {
     fn holds(&self, origin: &Origin, case: &str) -> bool {
         origin.look(|record| {
             let late = |target: &[u8]| {
-                target.starts_with(b"/h") && !target[1..].starts_with(case.as_bytes())
+                let numbered = target.get(2..5).is_some_and(|id| id.iter().all(u8::is_ascii_digit));
+                target.starts_with(b"/h") && numbered && !target[1..].starts_with(case.as_bytes())
             };
             let requests: Vec<_> = record.seen().filter(|seen| !late(&seen.target)).collect();
             let whole = requests.iter().filter(|request| request.complete).count();
@@ -305,7 +306,10 @@ pub fn tell(state: &State) -> String {
         watch.goaways.iter().map(|(last, code)| (last, name_of(CODES, *code))).collect();
     let (acks, pongs, end) = (watch.acks, watch.pongs.len(), state.end);
     out.truncate(6);
-    format!("streams {out:?}, goaway {goaways:?}, {acks} acks, {pongs} pongs, end {end:?}")
+    let faults = watch.faults.first();
+    format!(
+        "streams {out:?}, goaway {goaways:?}, {acks} acks, {pongs} pongs, end {end:?}, {faults:?}"
+    )
 }
 
 /// The PING behind the steps.
