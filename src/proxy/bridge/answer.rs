@@ -114,7 +114,9 @@ fn framing(answer: &Answer, job: &Job<'_>) -> Result<Framing, ErrorKind> {
     let length = head
         .value(Known::ContentLength)
         .and_then(|value| std::str::from_utf8(value).ok().and_then(|text| text.parse().ok()));
-    let body = match (origin.is_end(), length) {
+    // RFC 9110 section 6.4.1: whatever follows such a head is no content, and is not passed on.
+    let bodiless = job.context.facts.is_head || matches!(head.status, 204 | 304);
+    let body = match (origin.is_end() || bodiless, length) {
         (true, _) => BodyFraming::None,
         (false, Some(length)) => BodyFraming::Length(length),
         (false, None) => BodyFraming::Chunked,

@@ -8,7 +8,7 @@ use crate::error::ErrorKind;
 use crate::http::BodyFraming;
 use crate::http1::body::Body;
 use crate::http2::Piece;
-use crate::http2::trailers::{from_section, to_section};
+use crate::http2::trailers::{from_section, passed_on, to_section};
 use crate::limits::HEAD_BUFFER_BYTES;
 
 /// One part of a body.
@@ -24,7 +24,7 @@ impl Part {
     pub fn of(piece: Piece, last: bool) -> Part {
         match piece {
             Piece::Data(bytes) => Part::Data(bytes, last),
-            Piece::Trailers(trailers) => Part::Trailers(trailers),
+            Piece::Trailers(trailers) => Part::Trailers(passed_on(trailers)),
             Piece::End => Part::Data(Bytes::new(), true),
         }
     }
