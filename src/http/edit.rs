@@ -54,3 +54,17 @@ pub struct ResponseEdit<'a> {
     /// Whether `Via` is added.
     pub via: bool,
 }
+
+impl ResponseEdit<'_> {
+    /// What changes where the head is not that of a final answer: nothing is added but `Via`.
+    pub fn unfinished(persistence: Persistence, via: bool) -> ResponseEdit<'static> {
+        ResponseEdit {
+            framing: BodyFraming::None,
+            drop_content_length: true,
+            persistence,
+            request_id: None,
+            date: None,
+            via,
+        }
+    }
+}

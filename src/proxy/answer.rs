@@ -120,14 +120,7 @@ async fn relay_interim(answer: &mut Answer, job: &Job<'_>) -> Result<(), ErrorKi
     if let Some(client) = job.down.http2() {
         bridge::answer::send_interim(answer, client, job)?;
     } else if job.context.request.version != Version::Http10 {
-        let edit = ResponseEdit {
-            framing: BodyFraming::None,
-            drop_content_length: true,
-            persistence: Persistence::Open,
-            request_id: None,
-            date: None,
-            via: job.listener().via,
-        };
+        let edit = ResponseEdit::unfinished(Persistence::Open, job.listener().via);
         let out = &mut answer.scratch;
         prepare(out);
         encode_response(out, answer.head.bytes.filled(), &answer.head, &edit);

@@ -84,16 +84,7 @@ impl Pump<'_> {
             // Only a body that was sent to its end is whole.
             whole = done && taken.is_some();
         }
-        if self.timer.expired() == Some(Wait::UpstreamWrite) {
-            return Err(ErrorKind::UpstreamWriteTimeout);
-        }
-        self.job.request_done.set(whole);
-        self.timer.disarm();
-        // From now on it is for the upstream to answer.
-        if !self.job.answer_done.get() {
-            self.job.answer_due();
-        }
-        Ok(())
+        self.job.upload_ended(self.timer, whole)
     }
 
     /// Looks at what was read: what may be passed on, and whether the body is whole. What is behind
@@ -144,8 +135,21 @@ impl Pump<'_> {
 }
 
 impl Job<'_> {
+    /// The upload has ended, `whole` or not; from now on it is for the upstream to answer.
+    pub(super) fn upload_ended(&self, timer: &Timer, whole: bool) -> Result<(), ErrorKind> {
+        if timer.expired() == Some(Wait::UpstreamWrite) {
+            return Err(ErrorKind::UpstreamWriteTimeout);
+        }
+        self.request_done.set(whole);
+        timer.disarm();
+        if !self.answer_done.get() {
+            self.answer_due();
+        }
+        Ok(())
+    }
+
     /// Begins the wait for the answer's head, unless it has come already.
-    pub(super) fn answer_due(&self) {
+    fn answer_due(&self) {
         self.down.timer.bound(Wait::ResponseHead, self.response_timeout_ms());
     }
 }

@@ -11,7 +11,7 @@ use super::forward::Job;
 use super::serve::Next;
 use crate::base::buffer::Buf;
 use crate::error::ErrorKind;
-use crate::http::{BodyFraming, websocket};
+use crate::http::websocket;
 use crate::http1::conn::write_all;
 use crate::http1::encode::{Persistence, ResponseEdit, encode_response};
 use crate::http2::response_out;
@@ -80,7 +80,7 @@ fn accept_connection(answer: &mut Answer, job: &Job<'_>) -> Buf {
             head.set("Sec-WebSocket-Accept", websocket::accept(key).as_bytes());
         }
     }
-    let edit = edit(job, Persistence::Upgrade);
+    let edit = ResponseEdit::unfinished(Persistence::Upgrade, job.listener().via);
     let mut out = Buf::for_head();
     encode_response(&mut out, head.bytes.filled(), head, &edit);
     if job.origin.get().is_none() {
@@ -100,7 +100,8 @@ fn accept_stream(
         head.remove("sec-websocket-accept");
     }
     head.status = 200;
-    let response = response_out::encode_response(head, &edit(job, Persistence::Open));
+    let edit = ResponseEdit::unfinished(Persistence::Open, job.listener().via);
+    let response = response_out::encode_response(head, &edit);
     client.send_head(response, false).map_err(|_| ErrorKind::ClientAborted)?;
     let mut out = Buf::empty();
     if job.origin.get().is_none() && !head.rest().is_empty() {
@@ -108,17 +109,6 @@ fn accept_stream(
         out.extend(head.rest());
     }
     Ok(out)
-}
-
-fn edit<'a>(job: &Job<'a>, persistence: Persistence) -> ResponseEdit<'a> {
-    ResponseEdit {
-        framing: BodyFraming::None,
-        drop_content_length: true,
-        persistence,
-        request_id: None,
-        date: None,
-        via: job.listener().via,
-    }
 }
 
 /// One end of a tunnel.

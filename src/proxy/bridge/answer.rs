@@ -40,14 +40,7 @@ pub(in super::super) fn send_interim(
     client: &ServerStream,
     job: &Job<'_>,
 ) -> Result<(), ErrorKind> {
-    let edit = ResponseEdit {
-        framing: BodyFraming::None,
-        drop_content_length: true,
-        persistence: Persistence::Open,
-        request_id: None,
-        date: None,
-        via: job.listener().via,
-    };
+    let edit = ResponseEdit::unfinished(Persistence::Open, job.listener().via);
     let head = encode_response(&answer.head, &edit);
     client.send_interim(head).map_err(|_| ErrorKind::ClientAborted)
 }

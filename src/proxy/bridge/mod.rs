@@ -27,6 +27,8 @@ pub(super) async fn run(
     if upload.whole && upload.in_hand == 0 {
         return super::answer::relay(answer, job).await;
     }
+    // What came with the head is yet to be sent: an early answer has to end its wait.
+    job.request_done.set(false);
     let timer = job
         .upload
         .get_or_init(|| Timer::new(&job.core.deadlines, job.down.target(Some(job.lease.handle()))));

@@ -81,15 +81,7 @@ impl<'a> Pump<'a> {
             }
             whole = last;
         }
-        if self.timer.expired() == Some(Wait::UpstreamWrite) {
-            return Err(ErrorKind::UpstreamWriteTimeout);
-        }
-        self.job.request_done.set(whole);
-        self.timer.disarm();
-        if !self.job.answer_done.get() {
-            self.job.answer_due();
-        }
-        Ok(())
+        self.job.upload_ended(self.timer, whole)
     }
 
     fn turn(&mut self, part: Part) -> Result<Part, ErrorKind> {
