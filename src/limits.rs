@@ -219,12 +219,13 @@ pub const UPSTREAM_HTTP2_CONNECTION_WINDOW_BYTES: u32 =
 pub const UPSTREAM_HTTP2_HEADER_LIST_BYTES_MAX: u32 = (HEAD_BYTES_MAX + 32 * HEADERS_MAX) as u32;
 /// Bytes of one request body that wait to be sent: one body buffer.
 pub const UPSTREAM_HTTP2_SEND_BUFFER_BYTES: usize = BODY_BUFFER_BYTES;
-/// Streams that were given up here and of which frames may still come, and how long they are
-/// remembered: what is under way in a round trip or two.
-pub const UPSTREAM_HTTP2_RESET_STREAMS_KEPT: usize = 256;
-/// See [`UPSTREAM_HTTP2_RESET_STREAMS_KEPT`].
-pub const UPSTREAM_HTTP2_RESET_STREAM_MS: u64 = 2_000;
-/// Streams that an origin's faults may have reset before its connection is given up.
+/// Streams that were given up here and of which frames may still come, half a KiB each: 800 clients a
+/// second that go away. Before there are more, another connection takes over.
+pub const UPSTREAM_HTTP2_RESET_STREAMS_KEPT: usize = 8_192;
+/// How long they are remembered: as long as a silent origin may turn out to be there after all.
+pub const UPSTREAM_HTTP2_RESET_STREAM_MS: u64 = 10_000;
+/// Streams that an origin's faults may have reset before its connection is given up; after half of
+/// them another connection takes over.
 pub const UPSTREAM_HTTP2_LOCAL_RESETS_MAX: usize = 1_024;
 /// Silence on a connection with streams after which a PING asks whether the origin is there.
 pub const UPSTREAM_HTTP2_PING_AFTER_MS: u64 = 10_000;
@@ -232,10 +233,16 @@ pub const UPSTREAM_HTTP2_PING_AFTER_MS: u64 = 10_000;
 pub const UPSTREAM_HTTP2_PING_TIMEOUT_MS: u64 = 5_000;
 /// Time between two PINGs in one silence: gRPC servers take more for an attack.
 pub const UPSTREAM_HTTP2_PING_EVERY_MS: u64 = 300_000;
+/// PINGs in one silence where requests wait in vain; the third too many would be an attack to gRPC.
+pub const UPSTREAM_HTTP2_PINGS_IN_DOUBT: u32 = 2;
+/// Time without an answer to a PING after which requests go to another connection: some round trips.
+pub const UPSTREAM_HTTP2_DOUBT_MS: u64 = 1_000;
 /// Time for the goodbye on a connection that carries nothing any more.
 pub const UPSTREAM_HTTP2_CLOSE_MS: u64 = 1_000;
 /// Connections that one request waits for before it gives up: each may have been taken by others.
 pub const UPSTREAM_HTTP2_WAITS_MAX: usize = 16;
+/// Connections that end before they carry anything which one request waits for.
+pub const UPSTREAM_HTTP2_STILLBORN_MAX: usize = 2;
 
 /// Messages waiting for a worker.
 pub const INBOX_MESSAGES: usize = 64;

@@ -12,6 +12,8 @@ pub mod stream;
 pub mod trailers;
 
 mod greeting;
+mod pulse;
+mod sent;
 
 pub use h2::Reason;
 pub use request_in::read_request;
