@@ -36,8 +36,9 @@ pub struct Origin {
     sender: RefCell<Option<SendRequest<Bytes>>>,
     streams: Cell<usize>,
     streams_max: Cell<usize>,
-    /// Whether a stream was ever begun.
+    /// Whether a stream was ever begun, and whether one was since the last sweep.
     used: Cell<bool>,
+    used_lately: Cell<bool>,
     /// Whether it counts among the idle ones.
     counted_idle: Cell<bool>,
     /// Whether it has given up: what is under way ends at once.
@@ -86,6 +87,7 @@ pub async fn drive(
         streams: Cell::new(0),
         streams_max: Cell::new(streams_max(&connection)),
         used: Cell::new(false),
+        used_lately: Cell::new(false),
         counted_idle: Cell::new(false),
         dead: Cell::new(false),
         heard,
@@ -196,6 +198,7 @@ impl Origin {
         }
         let sender = self.sender.borrow().clone()?;
         let used = self.used.replace(true);
+        self.used_lately.set(true);
         self.streams.set(self.streams.get() + 1);
         self.counters.upstream_http2_streams.increment();
         self.count_idle();
@@ -224,6 +227,7 @@ impl Origin {
         let seen = Glance {
             heard: self.heard.take_anything(),
             idle: self.is_idle(),
+            used: self.used_lately.take(),
             doubted: self.doubted.take(),
         };
         let care = self.pulse.borrow_mut().care(now_ms, idle_timeout_ms, seen);

@@ -8,7 +8,7 @@ use crate::limits::{
 /// How long a connection has been silent, and what was done about it.
 #[derive(Debug, Default)]
 pub(super) struct Pulse {
-    /// When it was last seen to carry a stream.
+    /// When it was last seen to carry a stream, or to have carried one.
     busy_ms: u64,
     /// When something was last heard that was no answer to a PING.
     heard_ms: u64,
@@ -26,6 +26,8 @@ pub(super) struct Glance {
     pub heard: bool,
     /// It carries no stream.
     pub idle: bool,
+    /// A stream was begun since the last sweep, which may have ended too.
+    pub used: bool,
     /// A request has waited in vain since the last sweep.
     pub doubted: bool,
 }
@@ -48,7 +50,7 @@ impl Pulse {
             self.heard_ms = now_ms;
             (self.unanswered, self.asked) = (false, 0);
         }
-        if !seen.idle || self.busy_ms == 0 {
+        if !seen.idle || seen.used || self.busy_ms == 0 {
             self.busy_ms = now_ms;
         }
         let since = |then_ms: u64| now_ms.saturating_sub(then_ms);
@@ -94,8 +96,8 @@ mod tests {
     use super::*;
 
     const IDLE_MS: u64 = 60_000;
-    const HEARD: Glance = Glance { heard: true, idle: false, doubted: false };
-    const SILENT: Glance = Glance { heard: false, idle: false, doubted: false };
+    const HEARD: Glance = Glance { heard: true, idle: false, used: false, doubted: false };
+    const SILENT: Glance = Glance { heard: false, ..HEARD };
     const DOUBTED: Glance = Glance { doubted: true, ..SILENT };
     const IDLE: Glance = Glance { idle: true, ..SILENT };
 
@@ -156,6 +158,8 @@ mod tests {
         let mut pulse = heard_at(1_000);
         assert_eq!(pulse.care(1_100, IDLE_MS, IDLE), Care::Park);
         assert_eq!(pulse.care(999 + IDLE_MS, IDLE_MS, IDLE), Care::Park, "nobody asks it");
-        assert_eq!(pulse.care(1_000 + IDLE_MS, IDLE_MS, IDLE), Care::Close);
+        let used = Glance { used: true, ..IDLE };
+        assert_eq!(pulse.care(1_000 + IDLE_MS, IDLE_MS, used), Care::Keep, "between two sweeps");
+        assert_eq!(pulse.care(1_000 + 2 * IDLE_MS, IDLE_MS, IDLE), Care::Close);
     }
 }

@@ -270,8 +270,11 @@ pub struct TlsOrigin {
     resumed: Arc<Mutex<Vec<bool>>>,
     protocols: Arc<Mutex<Vec<String>>>,
     ends: Arc<Mutex<Vec<bool>>>,
-    held: Arc<Mutex<Option<(TcpStream, Vec<u8>)>>>,
+    held: Arc<Mutex<Option<Held>>>,
 }
+
+/// The other half of a record, and where it goes.
+type Held = (TcpStream, Vec<u8>);
 
 impl TlsOrigin {
     /// Starts one that shows `leaf`, and asks for certificates of `clients`.
