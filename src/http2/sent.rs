@@ -1,6 +1,11 @@
 //! What we have sent an origin: whether its SETTINGS hold, and the streams that were reset here. `h2`
 //! tells neither, and ends a connection with all its streams when it comes to remember too much.
 
+use std::convert::Infallible;
+
+use h2::Reason;
+
+use super::frame::{ACK, Follower, Frame, PREFACE, Part, RST_STREAM, SETTINGS};
 use crate::limits::{
     UPSTREAM_HTTP2_LOCAL_RESETS_MAX, UPSTREAM_HTTP2_RESET_STREAM_MS,
     UPSTREAM_HTTP2_RESET_STREAMS_KEPT, UPSTREAM_HTTP2_STREAMS_MAX,
@@ -9,110 +14,93 @@ use crate::limits::{
 /// Follows the frames that are written on a connection.
 #[derive(Debug)]
 pub(super) struct Sent {
-    /// The head of a frame, and the code behind that of RST_STREAM.
-    head: [u8; RESET_BYTES],
-    have: usize,
-    /// Bytes that come before the next head.
-    skip: usize,
+    follower: Follower,
+    counts: Counts,
+    while_began_ms: u64,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    /// Bytes of the code of the RST_STREAM that is under way, and what is known of it.
+    code_bytes: usize,
+    code: u32,
     acknowledged: bool,
     /// RST_STREAM frames that the origin's faults have cost.
     faults: usize,
     /// All RST_STREAM frames of this while, and of the one before it.
     resets: usize,
     resets_before: usize,
-    while_began_ms: u64,
 }
 
-/// RFC 9113 section 4.1
-const HEAD_BYTES: usize = 9;
-/// RFC 9113 section 6.4: the head, and an error code.
-const RESET_BYTES: usize = HEAD_BYTES + 4;
-/// RFC 9113 section 3.4
-const PREFACE_BYTES: usize = 24;
-
-const RST_STREAM: u8 = 3;
-const SETTINGS: u8 = 4;
-const ACK: u8 = 1;
+/// RFC 9113 section 6.4
+const CODE_BYTES: usize = 4;
 
 impl Default for Sent {
     fn default() -> Sent {
-        Sent {
-            head: [0; RESET_BYTES],
-            have: 0,
-            skip: PREFACE_BYTES,
-            acknowledged: false,
-            faults: 0,
-            resets: 0,
-            resets_before: 0,
-            while_began_ms: 0,
+        let follower = Follower::behind(PREFACE.len());
+        Sent { follower, counts: Counts::default(), while_began_ms: 0 }
+    }
+}
+
+impl Counts {
+    fn on_head(&mut self, frame: Frame) {
+        self.acknowledged |= frame.kind == SETTINGS && frame.has(ACK);
+        self.code_bytes = if frame.kind == RST_STREAM { CODE_BYTES } else { 0 };
+        self.code = 0;
+    }
+
+    fn on_payload(&mut self, bytes: &[u8]) {
+        for byte in bytes.iter().take(self.code_bytes) {
+            self.code = self.code << 8 | u32::from(*byte);
+            self.code_bytes -= 1;
+            if self.code_bytes == 0 {
+                self.on_reset();
+            }
         }
+    }
+
+    fn on_reset(&mut self) {
+        let code = Reason::from(self.code);
+        // We ourselves only say that nobody wants the rest.
+        if code != Reason::CANCEL && code != Reason::NO_ERROR {
+            self.faults += 1;
+        }
+        self.resets += 1;
     }
 }
 
 impl Sent {
     /// Looks at what was written.
-    pub fn on_bytes(&mut self, mut bytes: &[u8]) {
-        loop {
-            let skipped = self.skip.min(bytes.len());
-            self.skip -= skipped;
-            bytes = &bytes[skipped..];
-            let wanted = match self.have >= HEAD_BYTES {
-                true => RESET_BYTES,
-                false => HEAD_BYTES,
-            };
-            let taken = (wanted - self.have).min(bytes.len());
-            self.head[self.have..self.have + taken].copy_from_slice(&bytes[..taken]);
-            self.have += taken;
-            bytes = &bytes[taken..];
-            if self.have < wanted {
-                return;
+    pub fn on_bytes(&mut self, bytes: &[u8]) {
+        let counts = &mut self.counts;
+        let Ok(()) = self.follower.follow(bytes, |part, _| -> Result<(), Infallible> {
+            match part {
+                Part::Head(frame) => counts.on_head(frame),
+                Part::Payload(bytes) => counts.on_payload(bytes),
             }
-            self.on_head();
-        }
-    }
-
-    /// A head is there, of RST_STREAM its code too in the end.
-    fn on_head(&mut self) {
-        let [a, b, c, kind, flags, ..] = self.head;
-        let length = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
-        match kind {
-            RST_STREAM if self.have < RESET_BYTES => return,
-            RST_STREAM => self.on_reset(),
-            SETTINGS => self.acknowledged |= flags & ACK != 0,
-            _ => {}
-        }
-        self.skip = HEAD_BYTES + length - self.have;
-        self.have = 0;
-    }
-
-    fn on_reset(&mut self) {
-        let [.., a, b, c, d] = self.head;
-        let code = h2::Reason::from(u32::from_be_bytes([a, b, c, d]));
-        // We ourselves only say that nobody wants the rest.
-        if code != h2::Reason::CANCEL && code != h2::Reason::NO_ERROR {
-            self.faults += 1;
-        }
-        self.resets += 1;
+            Ok(())
+        });
     }
 
     /// Takes note of the time, now and then.
     pub fn pass_time(&mut self, now_ms: u64) {
         if now_ms.saturating_sub(self.while_began_ms) > UPSTREAM_HTTP2_RESET_STREAM_MS {
             self.while_began_ms = now_ms;
-            self.resets_before = std::mem::take(&mut self.resets);
+            self.counts.resets_before = std::mem::take(&mut self.counts.resets);
         }
     }
 
     /// Whether the origin's SETTINGS hold: they are acknowledged as they are applied (RFC 9113
     /// section 6.5.3).
     pub fn has_acknowledged(&self) -> bool {
-        self.acknowledged
+        self.counts.acknowledged
     }
 
     /// Whether so many streams were reset that no other is to be begun: those under way may all be
     /// reset too before `h2` forgets one whose frames may still come.
     pub fn is_worn(&self) -> bool {
-        self.faults >= FAULTS_MAX || self.resets + self.resets_before >= RESETS_MAX
+        let Counts { faults, resets, resets_before, .. } = self.counts;
+        faults >= FAULTS_MAX || resets + resets_before >= RESETS_MAX
     }
 }
 
@@ -151,7 +139,7 @@ mod tests {
             sent.on_bytes(&others[..split]);
             sent.on_bytes(&others[split..]);
             assert!(!sent.has_acknowledged(), "{split}");
-            assert_eq!((sent.resets, sent.faults), (1, 0), "{split}");
+            assert_eq!((sent.counts.resets, sent.counts.faults), (1, 0), "{split}");
             sent.on_bytes(acknowledged);
             assert!(sent.has_acknowledged(), "{split}");
         }
