@@ -70,6 +70,7 @@ pub fn grpc_status_of(kind: ErrorKind) -> u8 {
         ErrorKind::ResponseIncomplete
         | ErrorKind::ResponseMalformed
         | ErrorKind::UpgradeUnexpected
+        | ErrorKind::UpgradeIgnored
         | ErrorKind::UpstreamReset
         | ErrorKind::Panicked => INTERNAL,
         kind if kind.side() == Side::Client => match kind.status() {

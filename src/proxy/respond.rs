@@ -4,6 +4,7 @@ use super::exchange::Exchange;
 use super::filters;
 use super::forward::Place;
 use super::serve::{Ended, Next};
+use super::tunnel::is_connect;
 use crate::base::buffer::Buf;
 use crate::context::RequestContext;
 use crate::error::ErrorKind;
@@ -20,6 +21,10 @@ pub(super) async fn answer(exchange: &mut Exchange, place: &Place<'_>, ended: En
         Ended::Error(kind) => Reply::error(kind),
         Ended::Reply(reply) => *reply,
     };
+    if is_connect(&exchange.context) && matches!(reply.status, 200..300) {
+        // No tunnel is opened here, and there is no other success.
+        reply = Reply::error(ErrorKind::MethodRefused);
+    }
     exchange.answer.error = reply.error;
     let gone = [Some(ErrorKind::ClientAborted), Some(ErrorKind::ClientWriteTimeout)];
     if exchange.answer.status != 0 || gone.contains(&reply.error) {
@@ -53,11 +58,12 @@ pub(super) async fn answer(exchange: &mut Exchange, place: &Place<'_>, ended: En
     }
 }
 
-/// Whether it is a gRPC call.
+/// Whether it is a gRPC call, to which errors are told by a success.
 fn is_grpc(context: &RequestContext) -> bool {
     let request = &context.request;
     context.facts.grpc_web.is_some()
         || request.version == Version::Http2
+            && !is_connect(context)
             && request.values_named("content-type").next().is_some_and(grpc::is_grpc)
 }
 

@@ -1,0 +1,97 @@
+//! Between HTTP versions: tunnels that were not opened, slow takers, tries before a body was read,
+//! early answers, gRPC-Web, many small parts; on both drivers.
+
+mod harness;
+
+use h2::ext::Protocol;
+use harness::http2::{Answer, Http2, block_on, read};
+use harness::http2_origin::Http2Origin;
+use harness::origin::Op;
+use harness::proxy::{endpoint, free_address, route, upstream};
+use harness::{Origin, Proxy, Settings};
+use http::Request;
+
+const LISTENER: &str = "h2c = true\n\
+    timeouts = { head = \"1s\", body = \"1s\", idle = \"5s\", write = \"500ms\" }\n";
+
+const HTTP2: &str = "protocol = \"http2\"\n\
+    timeouts = { connect = \"1s\", response = \"2s\", body = \"1s\", idle = \"5s\" }";
+
+/// Asks for a WebSocket by an extended CONNECT; the stream is left open.
+async fn connect(client: &Http2, host: &str, path: &str, content_type: &str) -> Answer {
+    let request = Request::builder()
+        .method("CONNECT")
+        .uri(format!("http://{host}{path}"))
+        .header("sec-websocket-version", "13")
+        .header("content-type", content_type)
+        .extension(Protocol::from_static("websocket"));
+    let mut ready = client.sender.clone().ready().await.expect("ready");
+    let request = request.body(()).expect("a request");
+    let (response, _stream) = ready.send_request(request, false).expect("begun");
+    read(response.await.expect("a head")).await.expect("an answer")
+}
+
+/// The code of an error of the proxy.
+fn code(answer: &Answer) -> Option<&str> {
+    let text = answer.fields.get("proxy-status")?.to_str().ok()?;
+    text.split_once("details=\"")?.1.strip_suffix('"')
+}
+
+/// RFC 8441 section 5: a success says that the tunnel is open, so none is told that is not.
+fn tunnels_that_were_not_opened(driver: &'static str) {
+    let old = Origin::start();
+    old.script("/ws", vec![Op::Ok]);
+    let forbidden = "HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno";
+    old.script("/forbidden", vec![Op::Send(forbidden.into())]);
+    let moved = "HTTP/1.1 302 Found\r\nLocation: /ws\r\nContent-Length: 0\r\n\r\n";
+    old.script("/moved", vec![Op::Send(moved.into())]);
+    let new = Http2Origin::start_with(h2::server::Builder::new());
+    let upstreams = [
+        upstream("main", &[endpoint(&old.address, 1)], ""),
+        upstream("new", &[endpoint(&new.address, 1)], HTTP2),
+        upstream("down", &[endpoint(&free_address().to_string(), 1)], ""),
+    ];
+    let routes = [
+        route("new", "hosts = [\"new.test\"]\nprefix = \"/\"", "new", ""),
+        route("down", "hosts = [\"down.test\"]\nprefix = \"/\"", "down", ""),
+        "[[route]]\nid = \"yes\"\npath = \"/yes\"\nrespond = { status = 200, body = \"yes\" }\n\
+         [[route]]\nid = \"no\"\npath = \"/no\"\nrespond = { status = 410 }\n"
+            .to_owned(),
+        route("old", "prefix = \"/\"", "main", ""),
+    ];
+    let settings = Settings::new(driver, &old.address).listener(LISTENER);
+    let proxy = Proxy::start(settings.upstreams(upstreams.concat()).routes(routes.concat()));
+    block_on(async {
+        let client = Http2::connect(proxy.address).await;
+        while !client.sender.is_extended_connect_protocol_enabled() {
+            tokio::task::yield_now().await;
+        }
+        for (host, path, status, expected) in [
+            ("old.test", "/ws", 502, Some("upgrade_ignored")),
+            ("new.test", "/ws", 502, Some("upgrade_ignored")),
+            ("old.test", "/yes", 501, Some("method_refused")),
+            ("old.test", "/no", 410, None),
+            ("old.test", "/forbidden", 403, None),
+            ("old.test", "/moved", 302, None),
+        ] {
+            let answer = connect(&client, host, path, "text/plain").await;
+            assert_eq!((answer.status, code(&answer)), (status, expected), "{host}{path}");
+        }
+        // A gRPC error is told by a success; here that would be a tunnel.
+        let answer = connect(&client, "down.test", "/ws", "application/grpc").await;
+        assert_eq!((answer.status, code(&answer)), (502, Some("connect_refused")));
+    });
+    assert_eq!(proxy.errors("upgrade_ignored"), 2.0);
+    assert_eq!(proxy.metric("ringway_tunnels", ""), 0.0);
+}
+
+macro_rules! on_both {
+    ($($name:ident)*) => {
+        mod io_uring { $(#[test] fn $name() { super::$name("io_uring"); })* }
+        mod epoll { $(#[test] fn $name() { super::$name("epoll"); })* }
+    };
+}
+
+on_both! {
+    tunnels_that_were_not_opened
+}
