@@ -3,12 +3,14 @@
 
 mod harness;
 
+use std::time::Instant;
+
 use h2::ext::Protocol;
 use harness::http2::{Answer, Http2, block_on, read};
 use harness::http2_origin::Http2Origin;
 use harness::origin::Op;
 use harness::proxy::{endpoint, free_address, route, upstream};
-use harness::{Origin, Proxy, Settings};
+use harness::{Origin, Proxy, Settings, ms};
 use http::Request;
 
 const LISTENER: &str = "h2c = true\n\
@@ -85,6 +87,70 @@ fn tunnels_that_were_not_opened(driver: &'static str) {
     assert_eq!(proxy.metric("ringway_tunnels", ""), 0.0);
 }
 
+/// A body that its client takes slowly; each grant of room is 4 KiB.
+async fn taken(proxy: &Proxy, path: &str, grants: usize) -> Result<usize, h2::Error> {
+    let mut settings = h2::client::Builder::new();
+    settings.initial_window_size(4 * 1024);
+    let mut client = Http2::connect_with(proxy.address, &settings).await;
+    let (response, _) = client.begin("GET", path, true).await?;
+    let mut stream = response.await?.into_body();
+    let (mut length, mut owed, mut granted) = (0, 0, 0);
+    while let Some(data) = stream.data().await {
+        owed += data?.len();
+        while owed >= 4 * 1024 && granted < grants {
+            // The pace is what is tested.
+            tokio::time::sleep(ms(100)).await;
+            stream.flow_control().release_capacity(4 * 1024)?;
+            owed -= 4 * 1024;
+            length += 4 * 1024;
+            granted += 1;
+        }
+    }
+    Ok(length + owed)
+}
+
+/// `timeouts.write` bounds how long a client takes nothing, not how long it takes a part: of origins of
+/// both versions, and of the proxy itself.
+fn slow_but_alive(driver: &'static str) {
+    let old = Origin::start();
+    let body = format!("HTTP/1.1 200 OK\r\nContent-Length: {SLOW}\r\n\r\n");
+    old.script("/old", vec![Op::Send(body), Op::Fill(SLOW as u64)]);
+    let new = Http2Origin::start();
+    let upstreams = [
+        upstream("main", &[endpoint(&old.address, 1)], ""),
+        upstream("new", &[endpoint(&new.address, 1)], HTTP2),
+    ];
+    let own = "x".repeat(32 * 1024);
+    let routes = [
+        route("new", "prefix = \"/bytes\"", "new", ""),
+        format!(
+            "[[route]]\nid = \"own\"\npath = \"/own\"\nrespond = {{ status = 200, body = \"{own}\" }}\n"
+        ),
+        route("old", "prefix = \"/\"", "main", ""),
+    ];
+    let settings = Settings::new(driver, &old.address).listener(LISTENER);
+    let proxy = Proxy::start(settings.upstreams(upstreams.concat()).routes(routes.concat()));
+    block_on(async {
+        let new = format!("/bytes/{SLOW}");
+        let (old, new, own) = tokio::join!(
+            taken(&proxy, "/old", usize::MAX),
+            taken(&proxy, &new, usize::MAX),
+            taken(&proxy, "/own", usize::MAX),
+        );
+        assert_eq!(old.expect("whole"), SLOW);
+        assert_eq!(new.expect("whole"), SLOW);
+        assert_eq!(own.expect("whole"), 32 * 1024);
+        let began = Instant::now();
+        let error = taken(&proxy, "/old", 2).await.expect_err("it is cut");
+        assert_eq!(error.reason(), Some(h2::Reason::INTERNAL_ERROR), "{error}");
+        assert!(began.elapsed() >= ms(600) && began.elapsed() < ms(3_000), "{:?}", began.elapsed());
+    });
+    assert_eq!(proxy.errors("client_write_timeout"), 1.0);
+}
+
+/// Bytes of a body that is taken slowly.
+const SLOW: usize = 200 * 1024;
+
 macro_rules! on_both {
     ($($name:ident)*) => {
         mod io_uring { $(#[test] fn $name() { super::$name("io_uring"); })* }
@@ -93,5 +159,5 @@ macro_rules! on_both {
 }
 
 on_both! {
-    tunnels_that_were_not_opened
+    tunnels_that_were_not_opened slow_but_alive
 }

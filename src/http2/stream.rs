@@ -150,10 +150,16 @@ impl ServerStream {
     }
 
     /// Sends a part of the body as the client makes room; `end` says that nothing follows it.
+    /// `progress` is called before each wait for room.
     ///
     /// # Errors
     /// See [`Broken`].
-    pub async fn send_data(&self, data: Bytes, end: bool) -> Result<(), Broken> {
+    pub async fn send_data(
+        &self,
+        data: Bytes,
+        end: bool,
+        progress: impl FnMut(),
+    ) -> Result<(), Broken> {
         let with = |act: &mut dyn FnMut(&mut Sender) -> Poll<Result<(), Broken>>| match &mut *self
             .reply
             .borrow_mut()
@@ -161,7 +167,7 @@ impl ServerStream {
             Reply::Begun(sender) => act(sender),
             Reply::Due(_) => Poll::Ready(Err(Broken::Lost)),
         };
-        send_data(with, &self.signal, data, end).await
+        send_data(with, &self.signal, data, end, progress).await
     }
 
     /// Sends trailers, which end the stream.
@@ -287,14 +293,20 @@ impl OriginStream {
     }
 
     /// Sends a part of the request's body as the origin makes room; `end` says that nothing follows.
+    /// `progress` is called before each wait for room.
     ///
     /// # Errors
     /// See [`Broken`].
-    pub async fn send_data(&self, data: Bytes, end: bool) -> Result<(), Broken> {
+    pub async fn send_data(
+        &self,
+        data: Bytes,
+        end: bool,
+        progress: impl FnMut(),
+    ) -> Result<(), Broken> {
         let with = |act: &mut dyn FnMut(&mut Sender) -> Poll<Result<(), Broken>>| {
             act(&mut self.sender.borrow_mut())
         };
-        send_data(with, &self.signal, data, end).await
+        send_data(with, &self.signal, data, end, progress).await
     }
 
     /// Sends trailers, which end the request.
@@ -341,13 +353,15 @@ fn release(body: &RefCell<RecvStream>, bytes: usize) {
     let _ = body.borrow_mut().flow_control().release_capacity(bytes);
 }
 
-/// Sends `data` piece by piece, as capacity is given.
+/// Sends `data` piece by piece, as capacity is given; each grant begins the wait for the next anew.
 async fn send_data(
     with: impl Fn(&mut dyn FnMut(&mut Sender) -> Poll<Result<(), Broken>>) -> Poll<Result<(), Broken>>,
     signal: &Signal,
     mut data: Bytes,
     end: bool,
+    mut progress: impl FnMut(),
 ) -> Result<(), Broken> {
+    progress();
     let sending = poll_fn(|context| {
         with(&mut |sender| {
             if data.is_empty() && end {
@@ -366,6 +380,9 @@ async fn send_data(
                 let part = data.split_to(room.min(data.len()));
                 if !part.is_empty() {
                     sender.send_data(part, end && data.is_empty())?;
+                    if !data.is_empty() {
+                        progress();
+                    }
                 }
             }
             Poll::Ready(Ok(()))

@@ -114,10 +114,10 @@ async fn send_on_stream(
     let date = place.core.date();
     let edit = edit(context, Persistence::Open, &date);
     let head = response_out::encode_response(&answer.head, &edit);
-    place.down.timer.arm(Wait::ClientWrite, place.listener().write_timeout_ms);
+    let progress = || place.down.timer.arm(Wait::ClientWrite, place.listener().write_timeout_ms);
     let (length, end) = (content.len(), content.is_empty());
     let sent = match stream.send_head(head, end) {
-        Ok(()) if !end => stream.send_data(content.into(), true).await,
+        Ok(()) if !end => stream.send_data(content.into(), true, progress).await,
         sent => sent,
     };
     if sent.is_ok() { 0 } else { length.max(1) }

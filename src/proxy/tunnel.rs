@@ -180,11 +180,9 @@ impl Side<'_> {
             (_, Bit::Buf(buf)) => Bytes::copy_from_slice(buf.filled()),
             (_, Bit::Bytes(bytes)) => bytes,
         };
-        let mut progress = progress;
-        progress();
         let sent = match self {
-            Side::Client(stream) => stream.send_data(bytes, false).await,
-            Side::Origin(stream) => stream.send_data(bytes, false).await,
+            Side::Client(stream) => stream.send_data(bytes, false, progress).await,
+            Side::Origin(stream) => stream.send_data(bytes, false, progress).await,
             Side::Connection(_) => return Ok(()),
         };
         sent.map_err(|_| Gone)
@@ -207,8 +205,9 @@ impl Side<'_> {
                 stream.finish().await;
                 Ok(())
             }
-            Side::Client(stream) => stream.send_data(Bytes::new(), true).await,
-            Side::Origin(stream) => stream.send_data(Bytes::new(), true).await,
+            // An end alone needs no room.
+            Side::Client(stream) => stream.send_data(Bytes::new(), true, || ()).await,
+            Side::Origin(stream) => stream.send_data(Bytes::new(), true, || ()).await,
         };
     }
 }

@@ -220,6 +220,11 @@ impl Call {
                 let mut stream = reply.send_response(Response::new(()), false)?;
                 return send(&mut stream, &filling(), true).await;
             }
+            _ if path.starts_with("/bytes/") => {
+                let count = path["/bytes/".len()..].parse().expect("a number");
+                let mut stream = reply.send_response(Response::new(()), false)?;
+                return send(&mut stream, &filling()[..count], true).await;
+            }
             "/cut" => {
                 let head = Response::builder().header("content-length", "50").body(());
                 let mut stream = reply.send_response(head.expect("a head"), false)?;

@@ -205,9 +205,10 @@ async fn send(part: Part, chunked: bool, job: &Job<'_>) -> Result<(), ErrorKind>
         part.encode(chunked, &mut out);
         return write_client(&mut out, job).await.map_err(|_| ErrorKind::ClientAborted);
     };
-    job.down.timer.arm(Wait::ClientWrite, job.listener().write_timeout_ms);
+    let write_ms = job.listener().write_timeout_ms;
+    let progress = || job.down.timer.arm(Wait::ClientWrite, write_ms);
     let sent = match part {
-        Part::Data(bytes, last) => client.send_data(bytes, last).await,
+        Part::Data(bytes, last) => client.send_data(bytes, last, progress).await,
         Part::Trailers(trailers) => client.send_trailers(trailers),
     };
     sent.map_err(|_| ErrorKind::ClientAborted)

@@ -164,15 +164,14 @@ impl<'a> Pump<'a> {
     /// Gives a part to the origin. Whether it took it.
     async fn send(&self, part: Part) -> bool {
         let timeout_ms = self.job.settings().body_timeout_ms;
+        let progress = || self.timer.arm(Wait::UpstreamWrite, timeout_ms);
         let Some(origin) = self.job.origin.get() else {
             let mut out = part.buffer();
             part.encode(self.chunked, &mut out);
-            let progress = || self.timer.arm(Wait::UpstreamWrite, timeout_ms);
             return write_all(self.job.stream(), &mut out, progress).await.is_ok();
         };
-        self.timer.arm(Wait::UpstreamWrite, timeout_ms);
         match part {
-            Part::Data(bytes, last) => origin.send_data(bytes, last).await.is_ok(),
+            Part::Data(bytes, last) => origin.send_data(bytes, last, progress).await.is_ok(),
             Part::Trailers(trailers) => origin.send_trailers(trailers).is_ok(),
         }
     }
