@@ -5,12 +5,16 @@ mod harness;
 
 use std::time::Instant;
 
+use bytes::Bytes;
+use h2::SendStream;
+use h2::client::ResponseFuture;
 use h2::ext::Protocol;
-use harness::http2::{Answer, Http2, block_on, read};
+use harness::client::plain_get;
+use harness::http2::{Answer, Http2, block_on, read, send};
 use harness::http2_origin::Http2Origin;
 use harness::origin::Op;
 use harness::proxy::{endpoint, free_address, route, upstream};
-use harness::{Origin, Proxy, Settings, ms};
+use harness::{Client, Origin, PATIENCE, Proxy, Response, Settings, ms, poll};
 use http::Request;
 
 const LISTENER: &str = "h2c = true\n\
@@ -151,6 +155,90 @@ fn slow_but_alive(driver: &'static str) {
 /// Bytes of a body that is taken slowly.
 const SLOW: usize = 200 * 1024;
 
+/// RFC 9113 section 8.7, RFC 9110 section 9.2.2: a request of whose body nothing has been read is tried
+/// again, and its body goes whole with the second try.
+fn tries_before_a_body_was_read(driver: &'static str) {
+    let origin = Http2Origin::start();
+    let old = Origin::start();
+    old.script("/close", vec![Op::Close]);
+    old.script("/close", vec![Op::Body, Op::Ok]);
+    let upstreams = [
+        upstream("main", &[endpoint(&origin.address, 1)], HTTP2),
+        upstream("old", &[endpoint(&old.address, 1)], ""),
+    ];
+    let routes = [
+        route("old", "hosts = [\"old.test\"]\nprefix = \"/\"", "old", ""),
+        route("new", "prefix = \"/\"", "main", ""),
+    ];
+    let settings = Settings::new(driver, &origin.address).listener(LISTENER);
+    let proxy = Proxy::start(settings.upstreams(upstreams.concat()).routes(routes.concat()));
+    let retries = |count: f64| proxy.metric("ringway_retries_total", "") == count;
+    block_on(async {
+        let client = Http2::connect(proxy.address).await;
+        let calls = [
+            ("POST", "http://a.test/refuse-unread"),
+            ("PUT", "http://a.test/die-unread"),
+            ("PUT", "http://old.test/close"),
+        ];
+        for (tries, (method, uri)) in calls.into_iter().enumerate() {
+            let warm = uri.rsplit_once('/').map_or("", |(host, _)| host);
+            let (response, _) = begin(&client, "GET", &format!("{warm}/warm"), true).await;
+            // From here on there is a connection that is kept.
+            assert_eq!(read(response.await.expect("a head")).await.expect("an answer").status, 200);
+            let (response, mut stream) = begin(&client, method, uri, false).await;
+            let answered = tokio::spawn(async move { read(response.await?).await });
+            assert!(soon(|| retries(tries as f64 + 1.0)).await, "{uri} is tried again");
+            send(&mut stream, b"body", true).await.expect("sent");
+            let answer = answered.await.expect("a task").expect("an answer");
+            assert_eq!(answer.status, 200, "{uri}");
+        }
+        let (response, _stream) = begin(&client, "POST", "http://a.test/die-unread", false).await;
+        let answer = read(response.await.expect("a head")).await.expect("an answer");
+        assert_eq!(code(&answer), Some("upstream_closed"), "nobody knows what a POST has done");
+    });
+    for (tries, line) in [(4.0, "PATCH /refuse-unread"), (5.0, "DELETE /die-unread")] {
+        assert_eq!(ask(&proxy, &plain_get("/warm")).status, 200);
+        let client = Client::open(proxy.address).expect("a connection");
+        let head = format!("{line} HTTP/1.1\r\nHost: a.test\r\nContent-Length: 4\r\n\r\n");
+        client.send(head.as_bytes());
+        assert!(poll(PATIENCE, || retries(tries)), "{line} is tried again");
+        client.send(b"body");
+        assert!(client.wait_responses(1, PATIENCE));
+        assert_eq!(client.received().finals[0].status, 200, "{line}");
+    }
+    origin.look(|record| {
+        let whole = record.requests.iter().filter(|seen| seen.whole && seen.body == b"body");
+        assert_eq!(whole.count(), 4);
+    });
+    old.look(|record| assert_eq!(record.seen().last().expect("a request").body, b"body"));
+}
+
+async fn begin(
+    client: &Http2,
+    method: &str,
+    uri: &str,
+    end: bool,
+) -> (ResponseFuture, SendStream<Bytes>) {
+    let request = Request::builder().method(method).uri(uri).body(()).expect("a request");
+    let mut ready = client.sender.clone().ready().await.expect("ready");
+    ready.send_request(request, end).expect("begun")
+}
+
+async fn soon(mut ready: impl FnMut() -> bool) -> bool {
+    for _ in 0..200 {
+        if ready() {
+            return true;
+        }
+        tokio::time::sleep(ms(5)).await;
+    }
+    false
+}
+
+fn ask(proxy: &Proxy, request: &[u8]) -> Response {
+    let received = harness::client::ask(proxy.address, request, PATIENCE).expect("an answer");
+    received.finals.into_iter().next_back().expect("a final answer")
+}
+
 macro_rules! on_both {
     ($($name:ident)*) => {
         mod io_uring { $(#[test] fn $name() { super::$name("io_uring"); })* }
@@ -159,5 +247,5 @@ macro_rules! on_both {
 }
 
 on_both! {
-    tunnels_that_were_not_opened slow_but_alive
+    tunnels_that_were_not_opened slow_but_alive tries_before_a_body_was_read
 }

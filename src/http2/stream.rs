@@ -109,6 +109,11 @@ impl ServerStream {
         Handle::Signal(self.signal.clone())
     }
 
+    /// Wakes the task that reads or writes, which knows of a reason of its own to end that.
+    pub fn wake(&self) {
+        self.signal.wake();
+    }
+
     /// Whether no body and no trailers are to come.
     pub fn is_end(&self) -> bool {
         self.body.borrow().is_end_stream()

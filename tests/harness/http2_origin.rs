@@ -186,6 +186,27 @@ impl Call {
             return echo(body, reply).await;
         }
         match path.as_str() {
+            "/refuse-unread" | "/die-unread"
+                if self.look(&format!("{} {path}", head.method)) == 0 =>
+            {
+                self.note(&head, &mut body, false).await;
+                match path.as_str() {
+                    "/refuse-unread" => reply.send_reset(Reason::REFUSED_STREAM),
+                    _ => {
+                        let _ = self.tell.send(Act::Die);
+                        // The stream is held until its connection is gone: no reset precedes that.
+                        let _ = body.data().await;
+                    }
+                }
+                return Ok(());
+            }
+            "/early-held" => {
+                let response = Response::builder().status(413).body(()).expect("a head");
+                reply.send_response(response, true)?;
+                // While it is held nothing is said of the body.
+                tokio::time::sleep(super::PATIENCE).await;
+                return Ok(());
+            }
             "/slow-up" => tokio::time::sleep(ms(600)).await,
             "/early" => {
                 self.note(&head, &mut body, false).await;

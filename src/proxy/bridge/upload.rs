@@ -1,5 +1,10 @@
 //! The body of a request, from a client to an origin of which one at least speaks HTTP/2.
 
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
+
 use bytes::Bytes;
 
 use super::super::exchange::Upload;
@@ -10,7 +15,7 @@ use crate::error::ErrorKind;
 use crate::http::BodyFraming;
 use crate::http::grpc_web::GrpcWeb;
 use crate::http1::conn::write_all;
-use crate::http2::{Broken, ServerStream};
+use crate::http2::{Broken, Piece, ServerStream};
 use crate::io::wait::Timer;
 use crate::io::{Cancel, Wait};
 use crate::limits::HEAD_BUFFER_BYTES;
@@ -104,10 +109,15 @@ impl<'a> Pump<'a> {
 
     async fn next_of_stream(&mut self, client: &ServerStream) -> Result<Option<Part>, ErrorKind> {
         self.timer.arm(Wait::RequestBody, self.job.listener().body_timeout_ms);
-        let read = client.read().await;
-        *self.spent = true;
+        let Some(read) = unless(&self.job.answer_done, client.read()).await else {
+            return Ok(None);
+        };
         match read {
-            Ok(piece) => Ok(Some(Part::of(piece, client.is_end()))),
+            Ok(piece) => {
+                // The end alone can be read once more.
+                *self.spent |= !matches!(piece, Piece::End);
+                Ok(Some(Part::of(piece, client.is_end())))
+            }
             Err(_) if self.job.answer_done.get() => Ok(None),
             Err(Broken::Stopped) if self.timer.expired() == Some(Wait::RequestBody) => {
                 Err(ErrorKind::BodyTimeout)
@@ -151,7 +161,7 @@ impl<'a> Pump<'a> {
         self.timer.arm(Wait::RequestBody, self.job.listener().body_timeout_ms);
         let (result, buf) = self.job.down.stream().read_cancelable(buf, self.cancel).await;
         self.read = buf;
-        *self.spent = true;
+        *self.spent |= matches!(result, Ok(1..));
         match result {
             Ok(count) if count > 0 => Ok(true),
             Err(error) if Cancel::is_canceled(&error) && self.job.answer_done.get() => Ok(false),
@@ -175,4 +185,14 @@ impl<'a> Pump<'a> {
             Part::Trailers(trailers) => origin.send_trailers(trailers).is_ok(),
         }
     }
+}
+
+/// Waits for `wait`, unless `over` holds when the task is woken.
+async fn unless<F: Future>(over: &Cell<bool>, wait: F) -> Option<F::Output> {
+    let mut wait = pin!(wait);
+    poll_fn(|context| match over.get() {
+        true => Poll::Ready(None),
+        false => wait.as_mut().poll(context).map(Some),
+    })
+    .await
 }
