@@ -5,6 +5,8 @@ mod harness;
 
 use std::time::Instant;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use h2::SendStream;
 use h2::client::ResponseFuture;
@@ -213,6 +215,74 @@ fn tries_before_a_body_was_read(driver: &'static str) {
     old.look(|record| assert_eq!(record.seen().last().expect("a request").body, b"body"));
 }
 
+/// The last frame of a gRPC-Web body, as text.
+fn last_frame(body: &[u8]) -> String {
+    let at = body.windows(5).position(|it| it[0] == 0x80).expect("a frame of trailers");
+    assert_eq!(
+        u32::from_be_bytes(body[at + 1..at + 5].try_into().expect("four")) as usize,
+        body.len() - at - 5
+    );
+    String::from_utf8(body[at + 5..].to_vec()).expect("text")
+}
+
+/// A gRPC answer without a status at its end: the page is told so, and gets all of what came, from
+/// origins of both versions, in both forms.
+fn grpc_web_without_trailers(driver: &'static str) {
+    let new = Http2Origin::start();
+    let old = Origin::start();
+    let head = "HTTP/1.1 200 OK\r\nContent-Type: application/grpc\r\n";
+    // Two bytes of three wait in base64 for the rest of a message that never comes.
+    let broken = format!("{head}Content-Length: 8\r\n\r\n\0\0\0\0\x09abc");
+    old.script("/broken", vec![Op::Body, Op::Send(broken)]);
+    let told = format!("{head}grpc-status: 0\r\nContent-Length: 8\r\n\r\n\0\0\0\0\x03abc");
+    old.script("/told", vec![Op::Body, Op::Send(told)]);
+    old.script("/none", vec![Op::Body, Op::Send(format!("{head}Content-Length: 0\r\n\r\n"))]);
+    let upstreams = [
+        upstream("main", &[endpoint(&old.address, 1)], ""),
+        upstream("new", &[endpoint(&new.address, 1)], HTTP2),
+    ];
+    let filter = "filters = [\"web\"]";
+    let routes = [
+        "[filter.web]\nkind = \"grpc_web\"\n".to_owned(),
+        route("new", "prefix = \"/grpc\"", "new", filter),
+        route("old", "prefix = \"/\"", "main", filter),
+    ];
+    let settings = Settings::new(driver, &old.address).listener(LISTENER);
+    let proxy = Proxy::start(settings.upstreams(upstreams.concat()).routes(routes.concat()));
+    let call = |path: &str, kind: &str| {
+        let request = format!(
+            "POST {path} HTTP/1.1\r\nHost: a.test\r\nContent-Type: {kind}\r\nContent-Length: 0\r\n\
+             Connection: close\r\n\r\n"
+        );
+        let answer = ask(&proxy, request.as_bytes());
+        assert_eq!((answer.status, answer.complete), (200, true), "{path}");
+        match kind.contains("text") {
+            true => decoded(&answer.body),
+            false => answer.body.clone(),
+        }
+    };
+    for kind in ["application/grpc-web+proto", "application/grpc-web-text+proto"] {
+        for path in ["/broken", "/none", "/grpc-untold"] {
+            let body = call(path, kind);
+            let told = last_frame(&body);
+            assert!(told.starts_with("grpc-status:13\r\ngrpc-message:"), "{path}: {told}");
+            let messages: &[u8] = match path {
+                "/broken" => b"\0\0\0\0\x09abc",
+                "/none" => b"",
+                _ => b"\0\0\0\0\x02ab",
+            };
+            assert!(body.starts_with(messages), "{path}: all that came");
+        }
+        assert_eq!(call("/told", kind), b"\0\0\0\0\x03abc", "the head has told the status");
+    }
+}
+
+/// Base64 in pieces, each maybe padded.
+fn decoded(text: &[u8]) -> Vec<u8> {
+    let fours = text.chunks(4);
+    fours.flat_map(|four| STANDARD.decode(four).expect("base64")).collect()
+}
+
 async fn begin(
     client: &Http2,
     method: &str,
@@ -247,5 +317,5 @@ macro_rules! on_both {
 }
 
 on_both! {
-    tunnels_that_were_not_opened slow_but_alive tries_before_a_body_was_read
+    tunnels_that_were_not_opened slow_but_alive tries_before_a_body_was_read grpc_web_without_trailers
 }

@@ -97,6 +97,11 @@ pub fn grpc_status_of_http(status: u16) -> u8 {
     }
 }
 
+/// `grpc-message` of an error of ours: its sentence and its code.
+pub fn message_of(kind: ErrorKind) -> String {
+    message(&format!("{} ({})", kind.text(), kind.code()))
+}
+
 /// `grpc-message`: percent-encoded but for printable ASCII without the percent sign.
 pub fn message(text: &str) -> String {
     let mut out = String::with_capacity(text.len());

@@ -70,10 +70,9 @@ fn is_grpc(context: &RequestContext) -> bool {
 /// Turns an error into what a gRPC client understands: a success that consists of trailers only.
 fn tell_grpc(reply: &mut Reply, kind: ErrorKind, content_type: &str) {
     reply.status = 200;
-    let message = grpc::message(&format!("{} ({})", kind.text(), kind.code()));
     reply.fields.push(("content-type", content_type.into()));
     reply.fields.push(("grpc-status", grpc::grpc_status_of(kind).to_string().into_bytes()));
-    reply.fields.push(("grpc-message", message.into_bytes()));
+    reply.fields.push(("grpc-message", grpc::message_of(kind).into_bytes()));
     reply.body.clear();
 }
 

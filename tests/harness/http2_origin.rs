@@ -237,6 +237,11 @@ impl Call {
                 let head = head.header("grpc-status", "5").header("grpc-message", "no%20such");
                 return reply.send_response(head.body(()).expect("a head"), true).map(drop);
             }
+            "/grpc-untold" => {
+                let head = head_of(200, &seen).header("content-type", "application/grpc");
+                let mut stream = reply.send_response(head.body(()).expect("a head"), false)?;
+                return stream.send_data(Bytes::from_static(b"\0\0\0\0\x02ab"), true);
+            }
             "/large" => {
                 let mut stream = reply.send_response(Response::new(()), false)?;
                 return send(&mut stream, &filling(), true).await;

@@ -217,31 +217,45 @@ async fn send(part: Part, chunked: bool, job: &Job<'_>) -> Result<(), ErrorKind>
 /// Turns a gRPC answer into one of gRPC-Web.
 struct Web {
     call: Box<GrpcWeb>,
-    /// The whole body, where the answer is trailers only.
+    /// Whether the head has told the status, though a body was to come.
+    told: bool,
+    /// The whole body, where the answer is a head only.
     ended: Option<Part>,
 }
 
 impl Web {
     /// Changes the head, where the request was a call by gRPC-Web and its answer is one of gRPC.
     fn of(answer: &mut Answer, job: &Job<'_>, body: BodyFraming) -> Option<Web> {
+        let head = &mut answer.head;
         let mut call = job.context.facts.grpc_web.clone()?;
-        if !call.edit_answer(&mut answer.head) {
+        // Neither has content that could hold a status.
+        if matches!(head.status, 204 | 304) || !call.edit_answer(head) {
             return None;
         }
         let mut out = Buf::for_head();
         let ended = (body == BodyFraming::None).then(|| {
-            call.trailers_only(&mut answer.head, &mut out);
+            if !call.trailers_only(head, &mut out) {
+                call.finish_error(ErrorKind::ResponseIncomplete, &mut out);
+            }
             Part::Data(Bytes::copy_from_slice(out.filled()), true)
         });
-        Some(Web { call, ended })
+        Some(Web { call, told: head.values_named("grpc-status").next().is_some(), ended })
     }
 
     fn turn(&mut self, part: Part) -> Part {
         let mut out = part.buffer();
+        let last = part.is_last();
         match part {
             Part::Data(bytes, last) => {
                 self.call.answer(&bytes, &mut out);
-                Part::Data(Bytes::copy_from_slice(out.filled()), last)
+                match (last, self.told) {
+                    (false, _) => {}
+                    (true, true) => self.call.finish_plain(&mut out),
+                    // gRPC has a status at the end of each call.
+                    (true, false) => {
+                        self.call.finish_error(ErrorKind::ResponseIncomplete, &mut out);
+                    }
+                }
             }
             Part::Trailers(trailers) => {
                 let fields: Vec<(&[u8], &[u8])> = trailers
@@ -249,9 +263,9 @@ impl Web {
                     .map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes()))
                     .collect();
                 self.call.finish(&fields, &mut out);
-                Part::Data(Bytes::copy_from_slice(out.filled()), true)
             }
         }
+        Part::Data(Bytes::copy_from_slice(out.filled()), last)
     }
 }
 
