@@ -230,7 +230,7 @@ fn last_frame(body: &[u8]) -> String {
 fn grpc_web_without_trailers(driver: &'static str) {
     let new = Http2Origin::start();
     let old = Origin::start();
-    let head = "HTTP/1.1 200 OK\r\nContent-Type: application/grpc\r\n";
+    let head = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: application/grpc\r\n";
     // Two bytes of three wait in base64 for the rest of a message that never comes.
     let broken = format!("{head}Content-Length: 8\r\n\r\n\0\0\0\0\x09abc");
     old.script("/broken", vec![Op::Body, Op::Send(broken)]);
@@ -244,7 +244,7 @@ fn grpc_web_without_trailers(driver: &'static str) {
     let filter = "filters = [\"web\"]";
     let routes = [
         "[filter.web]\nkind = \"grpc_web\"\n".to_owned(),
-        route("new", "prefix = \"/grpc\"", "new", filter),
+        route("new", "path = \"/grpc-untold\"", "new", filter),
         route("old", "prefix = \"/\"", "main", filter),
     ];
     let settings = Settings::new(driver, &old.address).listener(LISTENER);
@@ -256,6 +256,7 @@ fn grpc_web_without_trailers(driver: &'static str) {
         );
         let answer = ask(&proxy, request.as_bytes());
         assert_eq!((answer.status, answer.complete), (200, true), "{path}");
+        assert_eq!(answer.code(), None, "{path}");
         match kind.contains("text") {
             true => decoded(&answer.body),
             false => answer.body.clone(),
@@ -275,6 +276,85 @@ fn grpc_web_without_trailers(driver: &'static str) {
         }
         assert_eq!(call("/told", kind), b"\0\0\0\0\x03abc", "the head has told the status");
     }
+}
+
+/// An origin that answers early and reads nothing of a body that came with the head: the exchange ends
+/// with the answer, and not when the time to take the body is over.
+fn early_answers_to_bodies_in_hand(driver: &'static str) {
+    let mut shut = h2::server::Builder::new();
+    shut.initial_window_size(0);
+    let new = Http2Origin::start_with(shut);
+    let old = Origin::start();
+    let early = "HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\n\r\n";
+    old.script("/early", vec![Op::Send(early.into()), Op::Hang]);
+    let slow = "timeouts = { connect = \"1s\", response = \"8s\", body = \"8s\" }";
+    let upstreams = [
+        upstream("main", &[endpoint(&old.address, 1)], slow),
+        upstream("new", &[endpoint(&new.address, 1)], &format!("protocol = \"http2\"\n{slow}")),
+    ];
+    let routes = [
+        route("new", "path = \"/early-held\"", "new", ""),
+        route("old", "prefix = \"/\"", "main", ""),
+    ];
+    let settings = Settings::new(driver, &old.address).listener(LISTENER);
+    let proxy = Proxy::start(settings.upstreams(upstreams.concat()).routes(routes.concat()));
+    let over = || proxy.metric("ringway_requests_in_flight", "") == 0.0;
+    let client = Client::open(proxy.address).expect("a connection");
+    client.send(b"POST /early-held HTTP/1.1\r\nHost: a.test\r\nContent-Length: 4\r\n\r\nbody");
+    assert!(client.wait_responses(1, ms(4_000)));
+    assert_eq!(client.received().finals[0].status, 413);
+    assert!(client.wait_end(ms(4_000)) && over(), "HTTP/1 to HTTP/2");
+    block_on(async {
+        let client = Http2::connect(proxy.address).await;
+        for path in ["/early", "/early-held"] {
+            let (response, mut stream) =
+                begin(&client, "POST", &format!("http://a.test{path}"), false).await;
+            // More than a socket takes, so that it is being sent when the answer comes.
+            let body = vec![b'x'; 8 * 1024 * 1024];
+            let sending = tokio::spawn(async move { send(&mut stream, &body, true).await });
+            let answer = read(response.await.expect("a head")).await.expect("an answer");
+            assert_eq!(answer.status, 413);
+            assert!(soon(over).await, "HTTP/2 to {path}");
+            sending.abort();
+        }
+    });
+}
+
+/// Many small parts come as they were sent, in their order, with their trailers; both ways, and to a
+/// client that grants little.
+fn many_small_parts(driver: &'static str) {
+    let mut patient = h2::server::Builder::new();
+    patient.data_frame_budget(16 * 1024 * 1024);
+    let origin = Http2Origin::start_with(patient);
+    let main = upstream("main", &[endpoint(&origin.address, 1)], HTTP2);
+    let settings = Settings::new(driver, &origin.address).listener(LISTENER).upstreams(main);
+    let proxy = Proxy::start(settings);
+    let expected: Vec<u8> = (0..5_000).flat_map(|it| format!("{it};").into_bytes()).collect();
+    block_on(async {
+        for window in [100, 1024 * 1024] {
+            let mut settings = h2::client::Builder::new();
+            settings.initial_window_size(window).data_frame_budget(16 * 1024 * 1024);
+            let client = Http2::connect_with(proxy.address, &settings).await;
+            let (response, _) = begin(&client, "GET", "http://a.test/parts/5000", true).await;
+            let answer = read(response.await.expect("a head")).await.expect("an answer");
+            assert!(answer.body == expected, "{} bytes", answer.body.len());
+            assert_eq!(answer.trailers.expect("trailers")["grpc-status"], "0");
+        }
+        let client = Http2::connect(proxy.address).await;
+        let (response, mut stream) = begin(&client, "POST", "http://a.test/up", false).await;
+        for part in expected.split_inclusive(|byte| *byte == b';') {
+            send(&mut stream, part, false).await.expect("sent");
+        }
+        let mut trailers = http::HeaderMap::new();
+        trailers.insert("x-up", http::HeaderValue::from_static("1"));
+        stream.send_trailers(trailers).expect("sent");
+        assert_eq!(read(response.await.expect("a head")).await.expect("an answer").status, 200);
+    });
+    origin.look(|record| {
+        let seen = record.requests.last().expect("a request");
+        assert!(seen.whole && seen.body == expected, "{} bytes", seen.body.len());
+        assert_eq!(seen.trailers.as_ref().expect("trailers")["x-up"], "1");
+    });
 }
 
 /// Base64 in pieces, each maybe padded.
@@ -317,5 +397,6 @@ macro_rules! on_both {
 }
 
 on_both! {
-    tunnels_that_were_not_opened slow_but_alive tries_before_a_body_was_read grpc_web_without_trailers
+    tunnels_that_were_not_opened slow_but_alive tries_before_a_body_was_read grpc_web_without_trailers early_answers_to_bodies_in_hand
+    many_small_parts
 }

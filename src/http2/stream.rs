@@ -17,6 +17,7 @@ use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
 use http::{HeaderMap, Response, response};
 
+use super::batch::Batch;
 use crate::error::ErrorKind;
 use crate::io::signal::{Signal, Stopped};
 use crate::io::{Handle, Shutdown};
@@ -127,6 +128,17 @@ impl ServerStream {
         self.signal.reading(poll_fn(|context| poll_piece(&self.body, context))).await?
     }
 
+    /// Waits for more of the request's body and takes all that is there.
+    ///
+    /// # Errors
+    /// See [`Broken`]; none as long as `batch` has something.
+    pub async fn read_batch(&self, batch: &mut Batch) -> Result<(), Broken> {
+        let polled = |context: &mut Context<'_>| {
+            batch.poll_fill(&mut self.body.borrow_mut(), context).map_err(Broken::from)
+        };
+        self.signal.reading(poll_fn(polled)).await?
+    }
+
     /// Lets the client send so many bytes more, once they have been passed on.
     pub fn release(&self, bytes: usize) {
         release(&self.body, bytes);
@@ -173,6 +185,23 @@ impl ServerStream {
             Reply::Due(_) => Poll::Ready(Err(Broken::Lost)),
         };
         send_data(with, &self.signal, data, end, progress).await
+    }
+
+    /// Sends all of `batch` as the client makes room; `progress` is called before each wait for it.
+    ///
+    /// # Errors
+    /// See [`Broken`].
+    pub async fn send_batch(
+        &self,
+        batch: &mut Batch,
+        mut progress: impl FnMut(),
+    ) -> Result<(), Broken> {
+        progress();
+        let sending = poll_fn(|context| match &mut *self.reply.borrow_mut() {
+            Reply::Begun(sender) => batch.poll_send(sender, context, &mut progress),
+            Reply::Due(_) => Poll::Ready(Err(Broken::Lost)),
+        });
+        self.signal.writing(sending).await?
     }
 
     /// Sends trailers, which end the stream.
@@ -289,6 +318,18 @@ impl OriginStream {
         self.signal.reading(poll_fn(polled)).await?
     }
 
+    /// Waits for more of the answer's body and takes all that is there.
+    ///
+    /// # Errors
+    /// See [`Broken`]; none as long as `batch` has something.
+    pub async fn read_batch(&self, batch: &mut Batch) -> Result<(), Broken> {
+        let polled = |context: &mut Context<'_>| match &mut *self.body.borrow_mut() {
+            Some(body) => batch.poll_fill(body, context).map_err(|error| self.broken(error)),
+            None => Poll::Ready(Err(Broken::Lost)),
+        };
+        self.signal.reading(poll_fn(polled)).await?
+    }
+
     /// Lets the origin send so many bytes more, once they have been passed on.
     pub fn release(&self, bytes: usize) {
         if let Some(body) = &mut *self.body.borrow_mut() {
@@ -314,6 +355,22 @@ impl OriginStream {
         send_data(with, &self.signal, data, end, progress).await
     }
 
+    /// Sends all of `batch` as the origin makes room; `progress` is called before each wait for it.
+    ///
+    /// # Errors
+    /// See [`Broken`].
+    pub async fn send_batch(
+        &self,
+        batch: &mut Batch,
+        mut progress: impl FnMut(),
+    ) -> Result<(), Broken> {
+        progress();
+        let sending = poll_fn(|context| {
+            batch.poll_send(&mut self.sender.borrow_mut(), context, &mut progress)
+        });
+        self.signal.writing(sending).await?
+    }
+
     /// Sends trailers, which end the request.
     ///
     /// # Errors
@@ -336,7 +393,7 @@ fn poll_piece(
     poll_piece_of(&mut body.borrow_mut(), context).map_err(Broken::from)
 }
 
-fn poll_piece_of(
+pub(super) fn poll_piece_of(
     body: &mut RecvStream,
     context: &mut Context<'_>,
 ) -> Poll<Result<Piece, h2::Error>> {

@@ -320,7 +320,7 @@ impl Job<'_> {
         let facts = &self.context.facts;
         let resized = facts.grpc_web.as_ref().is_some_and(|web| web.changes_request_length());
         match facts.framing {
-            BodyFraming::Length(_) if resized => BodyFraming::Chunked,
+            BodyFraming::Length(1..) if resized => BodyFraming::Chunked,
             framing => framing,
         }
     }

@@ -251,6 +251,17 @@ impl Call {
                 let mut stream = reply.send_response(Response::new(()), false)?;
                 return send(&mut stream, &filling()[..count], true).await;
             }
+            _ if path.starts_with("/parts/") => {
+                let count: usize = path["/parts/".len()..].parse().expect("a number");
+                let head = head_of(200, &seen).header("content-type", "application/grpc");
+                let mut stream = reply.send_response(head.body(()).expect("a head"), false)?;
+                for number in 0..count {
+                    send(&mut stream, format!("{number};").as_bytes(), false).await?;
+                }
+                let mut trailers = HeaderMap::new();
+                trailers.insert("grpc-status", HeaderValue::from_static("0"));
+                return stream.send_trailers(trailers);
+            }
             "/cut" => {
                 let head = Response::builder().header("content-length", "50").body(());
                 let mut stream = reply.send_response(head.expect("a head"), false)?;

@@ -18,7 +18,7 @@ use crate::http1::encode::{Persistence, ResponseEdit};
 use crate::http1::framing::response_framing;
 use crate::http2::response_in::read_response;
 use crate::http2::response_out::encode_response;
-use crate::http2::{OriginHead, OriginStream, ServerStream};
+use crate::http2::{Batch, OriginHead, OriginStream, ServerStream};
 use crate::io::Wait;
 use crate::limits::SWEEP_MS;
 
@@ -178,6 +178,9 @@ async fn relay_body(
     framing: BodyFraming,
     mut web: Option<&mut Web>,
 ) -> Result<(), ErrorKind> {
+    if let (Some(origin), Some(client), None) = (job.origin.get(), job.down.http2(), &web) {
+        return relay_stream(answer, job, origin, client).await;
+    }
     let chunked = framing_for_client(framing, job) == BodyFraming::Chunked;
     loop {
         let part = source.next(answer, job).await?;
@@ -192,6 +195,30 @@ async fn relay_body(
         if let Some(origin) = job.origin.get() {
             origin.release(length);
         }
+        if last {
+            return Ok(());
+        }
+    }
+}
+
+/// The same where both sides speak HTTP/2 and nothing is turned: all that is there goes in one go.
+async fn relay_stream(
+    answer: &mut Answer,
+    job: &Job<'_>,
+    origin: &OriginStream,
+    client: &ServerStream,
+) -> Result<(), ErrorKind> {
+    let write_ms = job.listener().write_timeout_ms;
+    let mut batch = Batch::default();
+    loop {
+        job.down.timer.arm(Wait::ResponseBody, job.settings().body_timeout_ms);
+        origin.read_batch(&mut batch).await.map_err(|_| ErrorKind::ResponseIncomplete)?;
+        let (length, last) = (batch.unsent(), batch.is_last());
+        let progress = || job.down.timer.arm(Wait::ClientWrite, write_ms);
+        let sent = client.send_batch(&mut batch, progress).await;
+        sent.map_err(|_| ErrorKind::ClientAborted)?;
+        answer.bytes += length as u64;
+        origin.release(length);
         if last {
             return Ok(());
         }
