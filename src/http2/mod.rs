@@ -12,9 +12,12 @@ pub mod server;
 pub mod stream;
 pub mod trailers;
 
+mod frame;
 mod greeting;
+mod judge;
 
 pub use batch::Batch;
+pub use frame::PREFACE;
 pub use h2::Reason;
 pub use request_in::read_request;
 pub use response_out::encode_response;
