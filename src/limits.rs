@@ -46,8 +46,10 @@ pub const HTTP2_STREAMS_DEFAULT: u32 = 100;
 pub const HTTP2_STREAMS_MAX: usize = 10_000;
 /// Bytes of one request's body that a client may send before some are passed on.
 pub const HTTP2_WINDOW_BYTES: u32 = 64 * 1024;
-/// The same of all streams of a connection together.
-pub const HTTP2_CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
+/// The same of all streams of a connection together, at most: the largest window that there is
+/// (RFC 9113 section 6.9.1). There is room for every stream unless it is configured otherwise, so that
+/// an upstream that takes nothing never holds up the uploads to others.
+pub const HTTP2_CONNECTION_WINDOW_BYTES_MAX: u32 = (1 << 31) - 1;
 /// Smallest and largest windows that may be configured: below the protocol's own 65,535 a connection
 /// cannot begin, above 16 MiB one client holds too much.
 pub const HTTP2_WINDOW_BYTES_RANGE: (u64, u64) = (65_535, 16 * 1024 * 1024);
