@@ -3,10 +3,13 @@
 
 mod harness;
 
+use std::cell::Cell;
+use std::rc::Rc;
+
 use h2::Reason;
 use harness::http2::{Answer, GET, Http2, PREFACE, Raw, block_on, frame, read, send};
 use harness::origin::Op;
-use harness::proxy::{endpoint, route, upstream};
+use harness::proxy::{endpoint, route, scratch, upstream};
 use harness::{Client, Origin, Proxy, Settings, ms, pause, poll};
 use http::HeaderMap;
 use rustix::process::Signal;
@@ -386,6 +389,109 @@ fn errors_of_the_protocol(driver: &'static str) {
     }
 }
 
+/// Uploads that their origin does not take hold up no other of their connection.
+fn stalled_uploads_hold_up_no_other(driver: &'static str) {
+    let origin = Origin::start();
+    // Connections to it are made, and nobody ever reads from them.
+    let stuck = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = stuck.local_addr().expect("an address").to_string();
+    let patient = "timeouts = { connect = \"1s\", response = \"60s\", body = \"60s\" }";
+    let listener = "h2c = true\ntimeouts = { body = \"60s\", write = \"60s\" }\n";
+    let mut settings = settings(driver, &origin).listener(listener);
+    settings.upstreams += &upstream("stuck", &[endpoint(&address, 1)], patient);
+    settings.routes += &route("stall", "prefix = \"/stall\"", "stuck", "");
+    let proxy = Proxy::start(settings);
+    block_on(async {
+        let mut client = Http2::connect(proxy.address).await;
+        let sent = Rc::new(Cell::new(0_u64));
+        let mut held = Vec::new();
+        let local = tokio::task::LocalSet::new();
+        for _ in 0..STALLED {
+            let (response, mut stream) = client.begin("POST", "/stall", false).await.expect("begun");
+            held.push(response);
+            let sent = sent.clone();
+            local.spawn_local(async move {
+                while send(&mut stream, &[b'x'; 16 * 1024], false).await.is_ok() {
+                    sent.set(sent.get() + 1);
+                }
+            });
+        }
+        local
+            .run_until(async {
+                // Until the sockets to the origin are full, and then the windows.
+                let mut before = 0;
+                while before == 0 || sent.get() != before {
+                    before = sent.get();
+                    tokio::time::sleep(ms(500)).await;
+                }
+                let body = vec![b'y'; 1024 * 1024];
+                let answer = client.post("/up", &body, None).await.expect("an answer");
+                assert_eq!(answer.status, 200);
+            })
+            .await;
+    });
+    origin.look(|record| {
+        let done = record.seen().find(|request| request.target == b"/up").expect("it came");
+        assert_eq!(done.body_bytes, 1024 * 1024);
+    });
+}
+
+/// As many as a connection window of a MiB would not have had room for.
+const STALLED: usize = 20;
+
+/// What has come for a stream that is over gives its room back to the connection: of uploads that are
+/// answered early, and of those that are reset.
+fn uploads_that_end_early_leave_the_window_as_it_was(driver: &'static str) {
+    let origin = Origin::start();
+    origin.script("/hang", vec![Op::Hang]);
+    let early = "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n";
+    origin.script("/early", vec![Op::Send(early.into()), Op::Hang]);
+    let listener = format!("{LISTENER}http2 = {{ connection_window = \"64KiB\" }}\n");
+    let proxy = Proxy::start(settings(driver, &origin).listener(&listener));
+    block_on(async {
+        let mut client = Http2::connect(proxy.address).await;
+        let part = vec![b'x'; 60_000];
+        for _ in 0..10 {
+            let (response, mut stream) = client.begin("POST", "/hang", false).await.expect("begun");
+            send(&mut stream, &part, false).await.expect("there is room");
+            stream.send_reset(Reason::CANCEL);
+            drop(response);
+            let (response, mut stream) = client.begin("POST", "/early", false).await.expect("begun");
+            // The answer may end it before all is sent.
+            let _ = send(&mut stream, &part, false).await;
+            assert_eq!(response.await.expect("an answer").status(), 403);
+        }
+        let answer = client.post("/up", &vec![b'y'; 1024 * 1024], None).await.expect("an answer");
+        assert_eq!(answer.status, 200);
+    });
+}
+
+/// A request that its client took back before anybody looked at it is on record, and is not for the
+/// origin.
+fn a_request_that_is_taken_back_at_once_goes_nowhere(driver: &'static str) {
+    let origin = Origin::start();
+    let settings = settings(driver, &origin);
+    let folder = scratch();
+    let path = folder.join("access.log");
+    let log = format!("[access_log]\npath = \"{}\"\nformat = \"json\"\n", path.display());
+    let routes = format!("{}{log}", settings.routes);
+    let mut proxy = Proxy::start(settings.routes(routes));
+    let mut raw = Raw::begin(proxy.address);
+    let reset = [frame(1, 5, 1, GET), frame(3, 0, 1, &8u32.to_be_bytes())].concat();
+    raw.send(&[reset, frame(1, 5, 3, GET)].concat());
+    while raw.next().is_some_and(|frame| (frame.stream, frame.flags & 1) != (3, 1)) {}
+    assert_eq!(origin.look(|record| record.seen().count()), 1, "it sees the second only");
+    assert_eq!(proxy.errors("client_aborted"), 1.0);
+    assert_eq!(proxy.metric("ringway_http2_resets_received_total", ""), 1.0);
+    proxy.signal(Signal::TERM);
+    assert!(proxy.wait_exit(ms(5_000)).is_some());
+    let log = std::fs::read_to_string(&path).expect("a log");
+    drop(std::fs::remove_dir_all(folder));
+    let lines: Vec<_> = log.lines().collect();
+    assert_eq!(lines.len(), 2, "{log}");
+    assert!(lines.iter().any(|line| line.contains("client_aborted")), "{log}");
+}
+
 macro_rules! on_both {
     ($($name:ident)*) => {
         mod io_uring { $(#[test] fn $name() { super::$name("io_uring"); })* }
@@ -396,5 +502,7 @@ macro_rules! on_both {
 on_both! {
     requests byte_by_byte many_streams large_bodies trailers a_reset_lets_the_upstream_go refusals
     floods timeouts a_stuck_client_is_cut drain drain_under_load reload a_cut_answer_is_reset
-    errors_of_the_protocol
+    errors_of_the_protocol stalled_uploads_hold_up_no_other
+    uploads_that_end_early_leave_the_window_as_it_was
+    a_request_that_is_taken_back_at_once_goes_nowhere
 }

@@ -366,6 +366,9 @@ impl Stream {
     }
 
     async fn serve(&mut self) -> Next {
+        if self.is_taken_back().await {
+            self.read = Err(ErrorKind::ClientAborted);
+        }
         let Stream { core, down, exchange, read, gone } = self;
         let (core, down, gone) = (&*core, &**down, &*gone);
         let serving = async {
@@ -392,6 +395,18 @@ impl Stream {
             served
         })
         .await
+    }
+
+    /// Whether the client has reset it before anybody looked at it: nobody waits for an answer, so
+    /// that no upstream is to work on one.
+    async fn is_taken_back(&self) -> bool {
+        let Some(stream) = self.down.http2() else { return false };
+        let reset = poll_fn(|context| Poll::Ready(stream.poll_reset(context).is_ready())).await;
+        if reset {
+            self.gone.set(true);
+            self.core.counters.http2_resets_received.increment();
+        }
+        reset
     }
 }
 
