@@ -68,6 +68,10 @@ pub const HTTP2_REFUSALS_MAX: usize = 1_024;
 /// as gRPC sends when the upstream is slow.
 pub const HTTP2_DATA_OVERHEAD_BYTES_MAX: usize = 2 * 1024 * 1024;
 
+/// Time after GOAWAY in which streams that crossed it are served although the client has not answered
+/// the PING behind it: a round trip on a bad path.
+pub const HTTP2_GOAWAY_MS: u64 = 2_000;
+
 /// Frames that carry nothing: how many may come at once, how many more a second, and how many more
 /// for each HEADERS and DATA frame that came and each that was sent. SETTINGS: one is usual.
 pub const HTTP2_SETTINGS: (u32, u32, [u32; 4]) = (32, 1, [0, 0, 0, 0]);

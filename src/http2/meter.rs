@@ -60,6 +60,7 @@ pub struct Meter {
     levels: [u64; KINDS],
     emptied_ms: u64,
     frames: u64,
+    sent: u64,
     acknowledged: bool,
     flood: Option<Flood>,
 }
@@ -113,6 +114,7 @@ impl Meter {
             levels: [0; KINDS],
             emptied_ms: now_ms,
             frames: 0,
+            sent: 0,
             acknowledged: false,
             flood: None,
         }
@@ -129,10 +131,14 @@ impl Meter {
     /// Looks at what is sent to the client.
     pub fn on_write(&mut self, bytes: &[u8]) {
         let mut outgoing = self.outgoing;
-        outgoing.follow(bytes, |frame| match frame.kind {
-            DATA => self.credit(Useful::DataOut),
-            HEADERS => self.credit(Useful::HeadersOut),
-            _ => {}
+        outgoing.follow(bytes, |frame| {
+            let useful = match frame.kind {
+                DATA => Useful::DataOut,
+                HEADERS => Useful::HeadersOut,
+                _ => return,
+            };
+            self.sent += 1;
+            self.credit(useful);
         });
         self.outgoing = outgoing;
     }
@@ -150,6 +156,11 @@ impl Meter {
     /// Frames that the client has sent.
     pub fn frames(&self) -> u64 {
         self.frames
+    }
+
+    /// Frames of answers that have been sent to the client.
+    pub fn sent(&self) -> u64 {
+        self.sent
     }
 
     fn on_frame(&mut self, frame: Frame) {
@@ -336,6 +347,17 @@ mod tests {
             let mut meter = Meter::new(0);
             bytes.chunks(step).for_each(|part| meter.on_read(part, 0));
             assert_eq!((meter.frames(), meter.acknowledged()), (3, true), "{step}");
+        }
+    }
+
+    #[test]
+    fn frames_of_answers_are_progress_and_others_are_not() {
+        let mut meter = begun();
+        for (kind, flags, sent) in
+            [(SETTINGS, ACK, 0), (HEADERS, 4, 1), (PING, ACK, 1), (DATA, 0, 2), (RST_STREAM, 0, 2)]
+        {
+            meter.on_write(&frame(kind, flags, 8));
+            assert_eq!(meter.sent(), sent, "{kind}");
         }
     }
 

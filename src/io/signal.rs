@@ -28,6 +28,11 @@ impl Signal {
         if matches!(how, Shutdown::Write | Shutdown::Both) {
             self.write.set(true);
         }
+        self.wake();
+    }
+
+    /// Lets whoever waits look at what has changed.
+    pub fn wake(&self) {
         if let Some(waker) = self.waker.take() {
             waker.wake();
         }
