@@ -276,12 +276,7 @@ impl Downstream {
 
     /// What a second timer for the same connection acts on.
     pub fn target(&self, upstream: Option<Handle>) -> Target {
-        Target {
-            client: self.handle(),
-            upstream,
-            idle_read: None,
-            leaving: self.leaving.clone(),
-        }
+        Target { client: self.handle(), upstream, idle_read: None, leaving: self.leaving.clone() }
     }
 
     /// Ends the connection so that the last answer is not lost: the end is sent, and what the

@@ -81,7 +81,12 @@ impl ServerTls {
         match built {
             Ok(config) => {
                 let client_auth = auth(written);
-                Some(Arc::new(ServerTls { config: Arc::new(config), certificates, client_auth, asks }))
+                Some(Arc::new(ServerTls {
+                    config: Arc::new(config),
+                    certificates,
+                    client_auth,
+                    asks,
+                }))
             }
             Err(error) => {
                 let message = format!("TLS cannot be set up: {error}");
