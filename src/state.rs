@@ -21,7 +21,7 @@ use crate::limits::POOL_PEEKS_PER_SWEEP;
 use crate::observe::access_log::LogBuffer;
 use crate::observe::{WorkerCounters, WorkerSeries};
 use crate::snapshot::Snapshot;
-use crate::upstream::{Endpoint, EndpointId, Upstream, UpstreamId};
+use crate::upstream::{Endpoint, EndpointId, Standing, Standings, Upstream, UpstreamId};
 
 /// One core's state.
 pub struct Core {
@@ -160,6 +160,23 @@ impl Core {
             }
         }
         self.resolved.replace(resolved.to_vec());
+    }
+
+    /// Takes over how much of their shares upstreams and endpoints take: all of them, each time.
+    pub fn set_standings(&self, standings: &Standings) {
+        let (upstreams, endpoints) = (self.upstreams.borrow(), self.endpoints.borrow());
+        upstreams.iter().for_each(|(_, it)| it.set_standing(Standing::WHOLE));
+        endpoints.iter().for_each(|(_, it)| it.set_standing(Standing::WHOLE));
+        for (id, standing) in &standings.upstreams {
+            if let Some(upstream) = upstreams.get(id.0) {
+                upstream.set_standing(*standing);
+            }
+        }
+        for (id, standing) in &standings.endpoints {
+            if let Some(endpoint) = endpoints.get(id.0) {
+                endpoint.set_standing(*standing);
+            }
+        }
     }
 
     /// Milliseconds since the core started, by the clock.

@@ -61,6 +61,7 @@ struct Member {
 struct Unsent {
     snapshot: Option<Message>,
     addresses: Option<Message>,
+    standings: Option<Message>,
     drain: Option<Message>,
 }
 
@@ -182,8 +183,8 @@ impl Fleet {
 impl Member {
     /// A snapshot goes before addresses, whose endpoints it may bring. True when nothing is left.
     fn flush(&mut self) -> bool {
-        let Unsent { snapshot, addresses, drain } = &mut self.unsent;
-        for slot in [snapshot, addresses, drain] {
+        let Unsent { snapshot, addresses, standings, drain } = &mut self.unsent;
+        for slot in [snapshot, addresses, standings, drain] {
             if let Some(message) = slot.take()
                 && let Err(message) = self.inbox.send(message)
             {
@@ -197,7 +198,8 @@ impl Member {
 
 impl Unsent {
     fn is_empty(&self) -> bool {
-        self.snapshot.is_none() && self.addresses.is_none() && self.drain.is_none()
+        let Unsent { snapshot, addresses, standings, drain } = self;
+        [snapshot, addresses, standings, drain].iter().all(|slot| slot.is_none())
     }
 }
 

@@ -162,7 +162,10 @@ impl<'a> Writer<'a> {
         check_value(crumb)?;
         let bytes = &mut self.head.bytes;
         bytes.truncate(before.value.end as usize);
-        bytes.extend(b"; ");
+        // Beside an empty crumb the separator would end in whitespace that is no part of a value.
+        if !crumb.is_empty() && !before.value.is_empty() {
+            bytes.extend(b"; ");
+        }
         bytes.extend(crumb);
         let value = Span::new(before.value.start as usize, bytes.len());
         self.push(before.name, value, Known::Cookie)
@@ -285,6 +288,19 @@ mod tests {
         for field in &head.fields {
             let line = &head.bytes.filled()[field.name.start as usize..field.line_end as usize];
             assert!(line.ends_with(b"\r\n") && line.starts_with(head.text(field.name)));
+        }
+    }
+
+    /// RFC 9113 section 8.2.3; a value neither begins nor ends with whitespace (RFC 9110 section 5.5).
+    #[test]
+    fn empty_crumbs_leave_no_trace() {
+        for (crumbs, joined) in
+            [(&["", ""][..], ""), (&["", "a=1"], "a=1"), (&["a=1", "", "b=2", ""], "a=1; b=2")]
+        {
+            let request =
+                crumbs.iter().fold(get("http://a/"), |it, crumb| it.header("cookie", *crumb));
+            let head = read(request).expect("taken");
+            assert_eq!(head.value(Known::Cookie), Some(joined.as_bytes()), "{crumbs:?}");
         }
     }
 

@@ -7,11 +7,10 @@ use std::sync::Arc;
 
 use super::{
     AdminPlan, DriverChoice, Http2Plan, Ids, ListenerPlan, RuntimePlan, Snapshot, filters, rivals,
-    routes, tls,
+    routes, tls, upstreams,
 };
 use crate::config::decode::Decoder;
 use crate::config::diagnostic::Span;
-use crate::config::read::Address;
 use crate::config::tree::{Node, Spanned};
 use crate::config::written::{self, Admin, Config, Driver, LogFormat, ProxyProtocol, Route};
 use crate::config::{Diagnostic, Diagnostics, Gathered, Source};
@@ -23,8 +22,8 @@ use crate::observe::access_log::{AccessLogPlan, Format, Target as LogTarget};
 use crate::observe::series::EndpointName;
 use crate::proxy_protocol::Mode;
 use crate::route::{RoutePlan, RouteTable};
-use crate::tls::{ClientTls, ServerTls};
-use crate::upstream::{EndpointAddress, EndpointPlan, Protocol, UpstreamId, UpstreamPlan};
+use crate::tls::ServerTls;
+use crate::upstream::{UpstreamId, UpstreamPlan};
 
 /// Compiles a TOML text: the snapshot and warnings.
 ///
@@ -74,7 +73,7 @@ pub fn compile_tree(
         check_head(listener, &mut found);
         check_proxy_protocol(listener, &mut found);
     });
-    config.upstreams.iter().for_each(|upstream| check_endpoints(upstream, &mut found));
+    config.upstreams.iter().for_each(|upstream| upstreams::check_endpoints(upstream, &mut found));
     let whole: Vec<_> = rules.iter().filter_map(|(r, rule)| Some((*r, rule.as_ref()?))).collect();
     rivals::check(&config, &whole, &mut found);
     let mut tls = tls::Compiled::new(&config, ids);
@@ -84,7 +83,7 @@ pub fn compile_tree(
         return Err(found);
     }
     ids.kept.take_over();
-    found.append(unused_upstreams(&config));
+    found.append(upstreams::unused_upstreams(&config));
     rivals::warnings(&whole, &mut found);
     filters.warn(&mut found);
     found.append(take(&mut tls.files.warnings));
@@ -208,44 +207,6 @@ fn check_proxy_protocol(listener: &written::Listener, found: &mut Diagnostics) {
     }
 }
 
-/// An endpoint stands once in its upstream, and one at least takes traffic.
-fn check_endpoints(upstream: &written::Upstream, found: &mut Diagnostics) {
-    let endpoints = &upstream.endpoints.value;
-    let mut seen: HashMap<&Address, Span> = HashMap::new();
-    for endpoint in endpoints {
-        let span = endpoint.address.span();
-        if let Some(first) = seen.insert(&endpoint.address.value, span.clone()) {
-            found.push(
-                Diagnostic::error(span, format!("endpoint `{}` stands twice", endpoint.written))
-                    .label("the second")
-                    .other(first, "the first")
-                    .remedy("leave one out; `weight` gives an endpoint a larger share"),
-            );
-        }
-    }
-    let span = upstream.endpoints.span();
-    if !endpoints.is_empty() && endpoints.iter().all(|endpoint| endpoint.weight == Some(0)) {
-        let message = format!("every weight of upstream `{}` is 0", upstream.name.value);
-        let remedy = "give one endpoint at least a weight above 0";
-        found.push(Diagnostic::error(span, message).label("takes no traffic").remedy(remedy));
-    }
-}
-
-fn unused_upstreams(config: &Config<'_>) -> Diagnostics {
-    let mut warnings = Diagnostics::default();
-    let used: HashSet<&str> =
-        config.routes.iter().flat_map(Route::upstreams).map(|name| &*name.value).collect();
-    for upstream in config.upstreams.iter().filter(|u| !used.contains(&*u.name.value)) {
-        let message = format!("upstream `{}` is used by no route", upstream.name.value);
-        warnings.push(
-            Diagnostic::warning(upstream.name.span(), message)
-                .label("never reached")
-                .remedy("name it in a [[route]], or remove it"),
-        );
-    }
-    warnings
-}
-
 /// The routes as written, and what they were read as.
 type Rules<'c, 't> = Vec<(&'c Route<'t>, Option<routes::Rule>)>;
 
@@ -261,7 +222,7 @@ fn snapshot(
         .map(|(written, tls)| Arc::new(listener(written, tls, ids)))
         .collect();
     let upstreams: Vec<_> = (config.upstreams.iter().zip(tls.upstreams))
-        .map(|(written, tls)| Arc::new(upstream(written, tls, ids)))
+        .map(|(written, tls)| Arc::new(upstreams::upstream(written, tls, ids)))
         .collect();
     let by_name: HashMap<&str, UpstreamId> =
         upstreams.iter().map(|upstream| (&*upstream.name, upstream.id)).collect();
@@ -275,7 +236,7 @@ fn snapshot(
     let fine_timeouts = listeners
         .iter()
         .flat_map(|l| listener_timeouts(l))
-        .chain(upstreams.iter().flat_map(|u| upstream_timeouts(u)))
+        .chain(upstreams.iter().flat_map(|u| upstreams::upstream_timeouts(u)))
         .chain(config.routes.iter().flat_map(|r| [r.response_ms, r.total_ms]).flatten())
         .any(|timeout_ms| timeout_ms < 1_000);
     Snapshot {
@@ -341,17 +302,6 @@ fn listener_timeouts(plan: &ListenerPlan) -> [u64; 5] {
         plan.idle_timeout_ms,
         plan.write_timeout_ms,
         plan.handshake_timeout_ms,
-    ]
-}
-
-fn upstream_timeouts(plan: &UpstreamPlan) -> [u64; 6] {
-    [
-        plan.connect_timeout_ms,
-        plan.response_timeout_ms,
-        plan.body_timeout_ms,
-        plan.idle_timeout_ms,
-        plan.tunnel_timeout_ms,
-        plan.tunnel_total_timeout_ms.unwrap_or(TUNNEL_IDLE_TIMEOUT_MS),
     ]
 }
 
@@ -433,57 +383,4 @@ fn http2(written: &written::Http2) -> Http2Plan {
         plan.connection_window_bytes = bytes;
     }
     plan
-}
-
-fn upstream(
-    written: &written::Upstream,
-    tls: Option<Arc<ClientTls>>,
-    ids: &mut Ids,
-) -> UpstreamPlan {
-    let id = ids.upstream(&written.name.value);
-    let timeouts = &written.timeouts;
-    UpstreamPlan {
-        id,
-        name: written.name.value.clone(),
-        endpoints: (written.endpoints.value.iter())
-            .map(|e| endpoint(e, id, (written.protocol, tls.as_ref()), ids))
-            .collect(),
-        tls,
-        connect_timeout_ms: timeouts.connect_ms.unwrap_or(CONNECT_TIMEOUT_MS),
-        response_timeout_ms: timeouts.response_ms.unwrap_or(RESPONSE_TIMEOUT_MS),
-        body_timeout_ms: timeouts.body_ms.unwrap_or(UPSTREAM_BODY_TIMEOUT_MS),
-        idle_timeout_ms: timeouts.idle_ms.unwrap_or(UPSTREAM_IDLE_TIMEOUT_MS),
-        tunnel_timeout_ms: timeouts.tunnel_ms.unwrap_or(TUNNEL_IDLE_TIMEOUT_MS),
-        tunnel_total_timeout_ms: timeouts.tunnel_total_ms,
-        in_flight_max: written.in_flight_max.unwrap_or(0),
-        idle_connections_max: written.idle_connections_max.unwrap_or(POOL_IDLE_DEFAULT),
-    }
-}
-
-fn endpoint(
-    written: &written::Endpoint,
-    upstream: UpstreamId,
-    (protocol, tls): (written::Protocol, Option<&Arc<ClientTls>>),
-    ids: &mut Ids,
-) -> EndpointPlan {
-    let protocol = match protocol {
-        written::Protocol::Http1 => Protocol::Http1,
-        written::Protocol::Http2 => Protocol::Http2,
-        written::Protocol::Auto => Protocol::Auto,
-    };
-    let address = match written.address.value.clone() {
-        Address::Socket(address) => EndpointAddress::Socket(address),
-        Address::Name(host, port) => EndpointAddress::Name(host, port),
-        Address::Unix(path) => EndpointAddress::Unix(path),
-    };
-    let weight = written.weight.and_then(|weight| u32::try_from(weight).ok());
-    EndpointPlan {
-        id: ids.endpoint(upstream, &address, (protocol, tls.map(|tls| tls.identity()))),
-        tls: tls.and_then(|tls| tls.to(&tls::host_of(&written.address.value))),
-        address,
-        protocol,
-        authority: written.written.clone(),
-        weight: weight.unwrap_or(WEIGHT_DEFAULT),
-        zone: written.zone.clone(),
-    }
 }

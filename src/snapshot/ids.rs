@@ -8,7 +8,7 @@ use crate::filter::{FilterId, Kept};
 use crate::observe::Names;
 use crate::route::RouteId;
 use crate::tls;
-use crate::upstream::{EndpointAddress, EndpointId, Protocol, UpstreamId};
+use crate::upstream::{EndpointAddress, EndpointId, Protocol, Tallies, UpstreamId};
 
 /// Identity of a listener: its name and its address as configured, so that one whose port the system
 /// chose keeps it.
@@ -27,6 +27,7 @@ pub struct Ids {
     routes: Given<Box<str>>,
     filters: Given<Box<str>>,
     endpoints: Given<(UpstreamId, EndpointAddress, Spoken)>,
+    tallies: HashMap<EndpointId, Tallies>,
     /// State of filters.
     pub kept: Kept,
     /// Ticket keys and sessions to upstreams.
@@ -64,6 +65,11 @@ impl Ids {
         EndpointId(self.endpoints.of((upstream, address.clone(), spoken)))
     }
 
+    /// Where the workers count what becomes of tries at an endpoint.
+    pub fn tallies(&mut self, endpoint: EndpointId) -> Tallies {
+        self.tallies.entry(endpoint).or_default().clone()
+    }
+
     /// Forgets everything that the snapshot in force, which these are the names of, does not use:
     /// what came in with one that was compiled and then could not take force, and what was in force
     /// before. Comes before a compilation.
@@ -73,6 +79,7 @@ impl Ids {
         self.routes.retain(|id| in_force.routes.holds(id));
         self.filters.retain(|id| in_force.filters.holds(id));
         self.endpoints.retain(|id| in_force.endpoints.holds(id));
+        self.tallies.retain(|id, _| in_force.endpoints.holds(id.0));
     }
 
     /// How many things have an id, of all kinds.

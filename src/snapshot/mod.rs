@@ -12,6 +12,7 @@ mod filters;
 mod rivals;
 mod routes;
 mod tls;
+mod upstreams;
 
 pub use compile::{compile, compile_tree};
 pub use ids::{Ids, ListenerId};

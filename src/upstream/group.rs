@@ -11,6 +11,7 @@ use super::connect::Spoken;
 use super::plan::{EndpointAddress, EndpointId, EndpointPlan, Protocol, UpstreamId, UpstreamPlan};
 use super::pool::Pool;
 use super::shared::SharedPool;
+use super::standing::Standing;
 use crate::error::ErrorKind;
 use crate::io::Stream;
 use crate::limits::POOL_IDLE_DEFAULT;
@@ -27,6 +28,7 @@ pub struct Upstream {
     balance: RefCell<RoundRobin>,
     in_flight: Cell<usize>,
     in_flight_max: Cell<usize>,
+    standing: Cell<Standing>,
 }
 
 /// An endpoint as this core sees it: what a configuration says of it, and its state.
@@ -53,6 +55,8 @@ pub struct EndpointState {
     pub large_answers: Cell<bool>,
     /// Counters of the core.
     pub(super) counters: Arc<WorkerCounters>,
+    /// How much of its share it takes, as the control thread says.
+    pub(super) standing: Cell<Standing>,
 }
 
 /// The numbers of an [`UpstreamPlan`], shared by this core's requests without an atomic count.
@@ -105,6 +109,7 @@ impl Upstream {
             balance: RefCell::default(),
             in_flight: Cell::new(0),
             in_flight_max: Cell::new(0),
+            standing: Cell::default(),
         })
     }
 
@@ -122,6 +127,11 @@ impl Upstream {
         self.in_flight_max.set(plan.in_flight_max.div_ceil(workers));
         self.endpoints.replace(endpoints);
         self.settings.replace(Rc::new(Settings::of(plan)));
+    }
+
+    /// Takes over what the control thread says of it.
+    pub fn set_standing(&self, standing: Standing) {
+        self.standing.set(standing);
     }
 
     /// Its timeouts and bounds.
@@ -190,6 +200,7 @@ impl Endpoint {
                 spoken: Cell::default(),
                 large_answers: Cell::new(false),
                 counters,
+                standing: Cell::default(),
             }),
         })
     }
@@ -202,6 +213,11 @@ impl Endpoint {
             return self;
         }
         Rc::new(Endpoint { id: self.id, plan: plan.clone(), state: self.state.clone() })
+    }
+
+    /// Takes over what the control thread says of it.
+    pub fn set_standing(&self, standing: Standing) {
+        self.standing.set(standing);
     }
 
     /// Takes over what its name resolved to. Connections to an address that has gone are closed
@@ -286,10 +302,12 @@ impl Drop for Permit {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::upstream::Tallies;
 
     fn plan(weights: &[u32]) -> UpstreamPlan {
         let endpoint = |(index, weight): (usize, &u32)| EndpointPlan {
             id: EndpointId(index as u32),
+            tallies: Tallies::default(),
             address: EndpointAddress::Unix("/nowhere".into()),
             tls: None,
             protocol: Protocol::Http1,

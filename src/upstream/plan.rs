@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::standing::Tallies;
 use crate::tls::{ClientSettings, ClientTls};
 
 /// Identity of an upstream over reloads: its name.
@@ -49,6 +50,8 @@ pub struct UpstreamPlan {
 pub struct EndpointPlan {
     /// Identity over reloads.
     pub id: EndpointId,
+    /// What the workers count of it, over reloads too.
+    pub tallies: Tallies,
     /// Where it is.
     pub address: EndpointAddress,
     /// How TLS is spoken to it, if it is.

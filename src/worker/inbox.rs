@@ -10,7 +10,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use crate::io::DriverReport;
 use crate::limits::INBOX_MESSAGES;
 use crate::snapshot::{ListenerPlan, Snapshot};
-use crate::upstream::EndpointId;
+use crate::upstream::{EndpointId, Standings};
 
 /// A listener that a worker is to serve.
 #[derive(Debug)]
@@ -41,6 +41,8 @@ pub enum Message {
     Snapshot(Box<Change>),
     /// Names have been resolved: the addresses of each endpoint, which replace the earlier ones.
     Addresses(Arc<Vec<(EndpointId, Vec<SocketAddr>)>>),
+    /// How much of their shares upstreams and endpoints take; replaces what was said before.
+    Standings(Arc<Standings>),
     /// Stop accepting after `delay_ms`, let requests end, and report; at `bound_ms` close what is
     /// left.
     Drain {

@@ -176,6 +176,7 @@ impl Worker {
         match message {
             Message::Snapshot(change) => self.apply(*change),
             Message::Addresses(resolved) => self.core.set_addresses(&resolved),
+            Message::Standings(standings) => self.core.set_standings(&standings),
             Message::Drain { delay_ms, bound_ms } => {
                 let worker = self.clone();
                 service(self, "drain", move || drain::run(worker.clone(), delay_ms, bound_ms));

@@ -31,7 +31,7 @@ fn obedient(setup: Setup) -> std::io::Result<std::thread::JoinHandle<()>> {
                     listeners.retain(|open| stay.iter().any(|plan| plan.id == open.plan.id));
                     report(Report::Applied { worker, version: change.snapshot.version });
                 }
-                Message::Addresses(_) => {}
+                Message::Addresses(_) | Message::Standings(_) => {}
                 Message::Drain { .. } => return report(Report::Drained { worker, cut: 0 }),
             }
         }
