@@ -7,8 +7,8 @@ use std::backtrace::Backtrace;
 use std::cell::Cell;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ringway::observe::WorkerCounters;
@@ -82,9 +82,6 @@ const REQUESTS: usize = 1_000;
 const ROUNDS: usize = 3;
 const LARGE: usize = 64 * 1024;
 
-/// What is counted is counted for one test at a time.
-static ONE: Mutex<()> = Mutex::new(());
-
 /// Time in which idle connections are watched, and the sweeps in it. The accept loop allocates now and
 /// then, for it wakes by itself.
 const IDLE: Duration = Duration::from_millis(1_000);
@@ -93,36 +90,9 @@ const SWEEPS: u64 = 1_000 / ringway::limits::SWEEP_MS;
 /// The preface, SETTINGS and the acknowledgement of the other side's.
 const HTTP2: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0\0\0\0\x04\x01\0\0\0\0";
 
-/// The sweep passes connections of HTTP/2 that wait for their next stream: their reads have been taken
-/// back, and there is nothing more to do.
-#[test]
-fn idle_connections_cost_a_sweep_nothing() {
-    EXCUSED.set(true);
-    let _one = ONE.lock().expect("no test panics while it counts");
-    for driver in ["io_uring", "epoll"] {
-        let (proxy, _inbox) = start(driver, origin());
-        let mut client = TcpStream::connect(proxy).expect("a worker accepts");
-        client.write_all(HTTP2).expect("the proxy takes it");
-        let settings = client.read(&mut [0; 1024]).expect("the proxy answers");
-        assert!(settings > 0, "the connection goes on");
-        let free = (0..ROUNDS).any(|_| {
-            let before = ALLOCATIONS.load(Ordering::Relaxed);
-            TO_TELL.store(3, Ordering::Relaxed);
-            COUNTS.store(true, Ordering::Relaxed);
-            std::thread::sleep(IDLE);
-            COUNTS.store(false, Ordering::Relaxed);
-            let made = ALLOCATIONS.load(Ordering::Relaxed) - before;
-            println!("{driver}: {made} allocations while nothing happens");
-            made < SWEEPS
-        });
-        assert!(free, "{driver}: idle connections allocate");
-    }
-}
-
 #[test]
 fn requests_allocate_nothing_after_a_warm_up() {
     EXCUSED.set(true);
-    let _one = ONE.lock().expect("no test panics while it counts");
     for driver in ["io_uring", "epoll"] {
         let (proxy, _inbox) = start(driver, origin());
         for (path, fields) in [
@@ -148,7 +118,33 @@ fn requests_allocate_nothing_after_a_warm_up() {
             });
             assert!(free, "{driver} {path}: requests allocate");
         }
+        idle_connections_cost_a_sweep_nothing(driver, proxy);
     }
+}
+
+/// The sweep passes connections of HTTP/2 that wait for their next stream: their reads have been taken
+/// back, and there is nothing more to do. In the one test, since it is all threads that are counted.
+fn idle_connections_cost_a_sweep_nothing(driver: &str, proxy: SocketAddr) {
+    let mut client = TcpStream::connect(proxy).expect("a worker accepts");
+    client.write_all(HTTP2).expect("the proxy takes it");
+    client.set_read_timeout(Some(IDLE)).expect("a timeout");
+    let silence = |client: &mut TcpStream| {
+        while let Ok(count) = client.read(&mut [0; 1024]) {
+            assert!(count > 0, "the connection goes on");
+        }
+    };
+    silence(&mut client);
+    let free = (0..ROUNDS).any(|_| {
+        let before = ALLOCATIONS.load(Ordering::Relaxed);
+        TO_TELL.store(3, Ordering::Relaxed);
+        COUNTS.store(true, Ordering::Relaxed);
+        silence(&mut client);
+        COUNTS.store(false, Ordering::Relaxed);
+        let made = ALLOCATIONS.load(Ordering::Relaxed) - before;
+        println!("{driver}: {made} allocations while nothing happens");
+        made < SWEEPS
+    });
+    assert!(free, "{driver}: idle connections allocate");
 }
 
 /// Sends a request so many times, each after the answer to the one before.
