@@ -53,6 +53,8 @@ pub const HTTP2_CONNECTION_WINDOW_BYTES_MAX: u32 = (1 << 31) - 1;
 /// Smallest and largest windows that may be configured: below the protocol's own 65,535 a connection
 /// cannot begin, above 16 MiB one client holds too much.
 pub const HTTP2_WINDOW_BYTES_RANGE: (u64, u64) = (65_535, 16 * 1024 * 1024);
+/// Bytes of a client's frame: the least that may be announced (RFC 9113 section 6.5.2), and enough.
+pub const HTTP2_FRAME_BYTES_MAX: usize = 16 * 1024;
 /// Bytes of the table that a client compresses fields with (RFC 7541 section 4.2), the default of
 /// the protocol.
 pub const HTTP2_HEADER_TABLE_BYTES: u32 = 4_096;
@@ -61,9 +63,10 @@ pub const HTTP2_SEND_BUFFER_BYTES: usize = 64 * 1024;
 /// Streams that were reset and are remembered, and those that the client has reset before they were
 /// looked at: as many as may be open.
 pub const HTTP2_RESETS_PENDING_MAX: usize = 100;
-/// Streams of a connection that were reset because the client broke the protocol or opened too many
-/// (CVE-2025-8671), over its life.
-pub const HTTP2_REFUSALS_MAX: usize = 1_024;
+/// Streams of a connection that were reset because the client broke the protocol (CVE-2025-8671),
+/// over its life: each may be a request at an origin. Streams over the limit are not counted, as none
+/// of them is served.
+pub const HTTP2_REFUSALS_MAX: usize = 128;
 /// Bytes that small DATA frames may cost beyond their content while they wait: about 8,000 of them,
 /// as gRPC sends when the upstream is slow.
 pub const HTTP2_DATA_OVERHEAD_BYTES_MAX: usize = 2 * 1024 * 1024;

@@ -11,8 +11,11 @@ pub mod server;
 pub mod stream;
 pub mod trailers;
 
+mod frame;
 mod greeting;
+mod judge;
 
+pub use frame::PREFACE;
 pub use h2::Reason;
 pub use request_in::read_request;
 pub use response_out::encode_response;
