@@ -60,6 +60,12 @@ pub const HTTP2_FRAME_BYTES_MAX: usize = 16 * 1024;
 pub const HTTP2_HEADER_TABLE_BYTES: u32 = 4_096;
 /// Bytes of an answer that one stream may hold while the client opens no window.
 pub const HTTP2_SEND_BUFFER_BYTES: usize = 64 * 1024;
+/// Parts of a body that are passed on in one go: what one read of a connection holds of small messages.
+/// Each is a handle of 32 bytes.
+pub const HTTP2_BATCH_PARTS_MAX: usize = 16;
+/// Bytes of a body beyond which no part is added to those that are passed on in one go: as many as a
+/// stream takes at once.
+pub const HTTP2_BATCH_BYTES: usize = HTTP2_SEND_BUFFER_BYTES;
 /// Streams that were reset and are remembered, and those that the client has reset before they were
 /// looked at: as many as may be open.
 pub const HTTP2_RESETS_PENDING_MAX: usize = 100;

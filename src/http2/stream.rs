@@ -17,6 +17,7 @@ use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
 use http::{HeaderMap, Response, response};
 
+use super::batch::Batch;
 use crate::error::ErrorKind;
 use crate::io::signal::{Signal, Stopped};
 use crate::io::{Handle, Shutdown};
@@ -109,6 +110,11 @@ impl ServerStream {
         Handle::Signal(self.signal.clone())
     }
 
+    /// Wakes the task that reads or writes, which knows of a reason of its own to end that.
+    pub fn wake(&self) {
+        self.signal.wake();
+    }
+
     /// Whether no body and no trailers are to come.
     pub fn is_end(&self) -> bool {
         self.body.borrow().is_end_stream()
@@ -120,6 +126,17 @@ impl ServerStream {
     /// See [`Broken`].
     pub async fn read(&self) -> Result<Piece, Broken> {
         self.signal.reading(poll_fn(|context| poll_piece(&self.body, context))).await?
+    }
+
+    /// Waits for more of the request's body and takes all that is there.
+    ///
+    /// # Errors
+    /// See [`Broken`]; none as long as `batch` has something.
+    pub async fn read_batch(&self, batch: &mut Batch) -> Result<(), Broken> {
+        let polled = |context: &mut Context<'_>| {
+            batch.poll_fill(&mut self.body.borrow_mut(), context).map_err(Broken::from)
+        };
+        self.signal.reading(poll_fn(polled)).await?
     }
 
     /// Lets the client send so many bytes more, once they have been passed on.
@@ -150,10 +167,16 @@ impl ServerStream {
     }
 
     /// Sends a part of the body as the client makes room; `end` says that nothing follows it.
+    /// `progress` is called before each wait for room.
     ///
     /// # Errors
     /// See [`Broken`].
-    pub async fn send_data(&self, data: Bytes, end: bool) -> Result<(), Broken> {
+    pub async fn send_data(
+        &self,
+        data: Bytes,
+        end: bool,
+        progress: impl FnMut(),
+    ) -> Result<(), Broken> {
         let with = |act: &mut dyn FnMut(&mut Sender) -> Poll<Result<(), Broken>>| match &mut *self
             .reply
             .borrow_mut()
@@ -161,7 +184,24 @@ impl ServerStream {
             Reply::Begun(sender) => act(sender),
             Reply::Due(_) => Poll::Ready(Err(Broken::Lost)),
         };
-        send_data(with, &self.signal, data, end).await
+        send_data(with, &self.signal, data, end, progress).await
+    }
+
+    /// Sends all of `batch` as the client makes room; `progress` is called before each wait for it.
+    ///
+    /// # Errors
+    /// See [`Broken`].
+    pub async fn send_batch(
+        &self,
+        batch: &mut Batch,
+        mut progress: impl FnMut(),
+    ) -> Result<(), Broken> {
+        progress();
+        let sending = poll_fn(|context| match &mut *self.reply.borrow_mut() {
+            Reply::Begun(sender) => batch.poll_send(sender, context, &mut progress),
+            Reply::Due(_) => Poll::Ready(Err(Broken::Lost)),
+        });
+        self.signal.writing(sending).await?
     }
 
     /// Sends trailers, which end the stream.
@@ -278,6 +318,18 @@ impl OriginStream {
         self.signal.reading(poll_fn(polled)).await?
     }
 
+    /// Waits for more of the answer's body and takes all that is there.
+    ///
+    /// # Errors
+    /// See [`Broken`]; none as long as `batch` has something.
+    pub async fn read_batch(&self, batch: &mut Batch) -> Result<(), Broken> {
+        let polled = |context: &mut Context<'_>| match &mut *self.body.borrow_mut() {
+            Some(body) => batch.poll_fill(body, context).map_err(|error| self.broken(error)),
+            None => Poll::Ready(Err(Broken::Lost)),
+        };
+        self.signal.reading(poll_fn(polled)).await?
+    }
+
     /// Lets the origin send so many bytes more, once they have been passed on.
     pub fn release(&self, bytes: usize) {
         if let Some(body) = &mut *self.body.borrow_mut() {
@@ -287,14 +339,36 @@ impl OriginStream {
     }
 
     /// Sends a part of the request's body as the origin makes room; `end` says that nothing follows.
+    /// `progress` is called before each wait for room.
     ///
     /// # Errors
     /// See [`Broken`].
-    pub async fn send_data(&self, data: Bytes, end: bool) -> Result<(), Broken> {
+    pub async fn send_data(
+        &self,
+        data: Bytes,
+        end: bool,
+        progress: impl FnMut(),
+    ) -> Result<(), Broken> {
         let with = |act: &mut dyn FnMut(&mut Sender) -> Poll<Result<(), Broken>>| {
             act(&mut self.sender.borrow_mut())
         };
-        send_data(with, &self.signal, data, end).await
+        send_data(with, &self.signal, data, end, progress).await
+    }
+
+    /// Sends all of `batch` as the origin makes room; `progress` is called before each wait for it.
+    ///
+    /// # Errors
+    /// See [`Broken`].
+    pub async fn send_batch(
+        &self,
+        batch: &mut Batch,
+        mut progress: impl FnMut(),
+    ) -> Result<(), Broken> {
+        progress();
+        let sending = poll_fn(|context| {
+            batch.poll_send(&mut self.sender.borrow_mut(), context, &mut progress)
+        });
+        self.signal.writing(sending).await?
     }
 
     /// Sends trailers, which end the request.
@@ -319,7 +393,7 @@ fn poll_piece(
     poll_piece_of(&mut body.borrow_mut(), context).map_err(Broken::from)
 }
 
-fn poll_piece_of(
+pub(super) fn poll_piece_of(
     body: &mut RecvStream,
     context: &mut Context<'_>,
 ) -> Poll<Result<Piece, h2::Error>> {
@@ -341,13 +415,15 @@ fn release(body: &RefCell<RecvStream>, bytes: usize) {
     let _ = body.borrow_mut().flow_control().release_capacity(bytes);
 }
 
-/// Sends `data` piece by piece, as capacity is given.
+/// Sends `data` piece by piece, as capacity is given; each grant begins the wait for the next anew.
 async fn send_data(
     with: impl Fn(&mut dyn FnMut(&mut Sender) -> Poll<Result<(), Broken>>) -> Poll<Result<(), Broken>>,
     signal: &Signal,
     mut data: Bytes,
     end: bool,
+    mut progress: impl FnMut(),
 ) -> Result<(), Broken> {
+    progress();
     let sending = poll_fn(|context| {
         with(&mut |sender| {
             if data.is_empty() && end {
@@ -366,6 +442,9 @@ async fn send_data(
                 let part = data.split_to(room.min(data.len()));
                 if !part.is_empty() {
                     sender.send_data(part, end && data.is_empty())?;
+                    if !data.is_empty() {
+                        progress();
+                    }
                 }
             }
             Poll::Ready(Ok(()))

@@ -31,7 +31,7 @@ impl Signal {
         self.wake();
     }
 
-    /// Lets whoever waits look at what has changed.
+    /// Wakes the task that waits: it looks for itself at what has changed.
     pub fn wake(&self) {
         if let Some(waker) = self.waker.take() {
             waker.wake();
