@@ -204,6 +204,79 @@ pub const ADDRESSES_PER_NAME_MAX: usize = 64;
 /// Time between two look-ups of a name.
 pub const RESOLVE_INTERVAL_MS: u64 = 10_000;
 
+/// Time between two looks of the control thread at what the workers have counted of endpoints.
+pub const JUDGE_MS: u64 = 100;
+/// `breaker.window` where nothing is said, shortest and longest: a window has ten parts, and none is
+/// shorter than a look.
+pub const BREAKER_WINDOW_MS: u64 = 10_000;
+/// See [`BREAKER_WINDOW_MS`].
+pub const BREAKER_WINDOW_MS_RANGE: (u64, u64) = (1_000, 600_000);
+/// Parts of a window: what is older than it leaves in so many steps.
+pub const BREAKER_WINDOW_PARTS: usize = 10;
+/// `breaker.requests_min` where nothing is said, and its bounds.
+pub const BREAKER_REQUESTS_MIN: u64 = 20;
+/// See [`BREAKER_REQUESTS_MIN`].
+pub const BREAKER_REQUESTS_MIN_RANGE: (usize, usize) = (1, 1_000_000);
+/// `breaker.open` where nothing is said.
+pub const BREAKER_OPEN_MS: u64 = 10_000;
+/// Shortest and longest `breaker.open` and `breaker.trickle`.
+pub const BREAKER_MS_RANGE: (u64, u64) = (1_000, 3_600_000);
+/// How many times `breaker.open` what fails again and again stays open at most.
+pub const BREAKER_OPEN_FACTOR_MAX: u64 = 10;
+/// `breaker.probes` where nothing is said, and the most.
+pub const BREAKER_PROBES: u64 = 3;
+/// See [`BREAKER_PROBES`].
+pub const BREAKER_PROBES_MAX: usize = 1_000;
+/// `breaker.trickle_percent` where nothing is said.
+pub const BREAKER_TRICKLE_PERCENT: u16 = 5;
+/// `breaker.trickle` where nothing is said.
+pub const BREAKER_TRICKLE_MS: u64 = 10_000;
+/// `breaker.floor_percent` where nothing is said: with less of it in, what is left would be given
+/// more than twice of what it has.
+pub const BREAKER_FLOOR_PERCENT: u64 = 50;
+/// `breaker.endpoint.consecutive` where nothing is said, and the most.
+pub const BREAKER_CONSECUTIVE: u32 = 5;
+/// See [`BREAKER_CONSECUTIVE`].
+pub const BREAKER_CONSECUTIVE_MAX: usize = 10_000;
+/// `breaker.endpoint.error_percent` where nothing is said.
+pub const BREAKER_ENDPOINT_PERCENT: u64 = 30;
+/// `breaker.service.error_percent` where nothing is said.
+pub const BREAKER_SERVICE_PERCENT: u64 = 10;
+/// `breaker.zone.error_percent` where nothing is said.
+pub const BREAKER_ZONE_PERCENT: u64 = 50;
+/// Time after a change to probes in which outcomes are those of requests sent before it.
+pub const BREAKER_SETTLE_MS: u64 = 200;
+/// The lowest that an adaptive threshold goes.
+pub const BREAKER_ADAPTIVE_PERCENT_MIN: u64 = 2;
+/// Windows in a row above the baseline that lower an adaptive threshold.
+pub const BREAKER_ADAPTIVE_WINDOWS: u32 = 3;
+/// Share that a slow start begins with, and by which it grows, in thousandths.
+pub const SLOW_START_FIRST_PERMILLE: u16 = 100;
+/// See [`SLOW_START_FIRST_PERMILLE`].
+pub const SLOW_START_STEP_PERMILLE: u16 = 50;
+/// `health.interval` where nothing is said, shortest and longest.
+pub const HEALTH_INTERVAL_MS: u64 = 5_000;
+/// See [`HEALTH_INTERVAL_MS`].
+pub const HEALTH_INTERVAL_MS_RANGE: (u64, u64) = (100, 86_400_000);
+/// `health.timeout` where nothing is said and `interval` is not shorter.
+pub const HEALTH_TIMEOUT_MS: u64 = 2_000;
+/// `health.rise` where nothing is said.
+pub const HEALTH_RISE: u32 = 2;
+/// `health.fall` where nothing is said.
+pub const HEALTH_FALL: u32 = 3;
+/// Largest `health.rise` and `health.fall`.
+pub const HEALTH_COUNT_MAX: usize = 1_000;
+/// Items of `health.statuses`.
+pub const HEALTH_STATUSES_MAX: usize = 32;
+/// Bytes of `health.path`, `health.body`, `health.host` and `health.service`.
+pub const HEALTH_TEXT_BYTES_MAX: usize = 1_024;
+/// Bytes of an answer's body that a check reads: an answer for machines is short.
+pub const HEALTH_BODY_BYTES_MAX: usize = 64 * 1024;
+/// Checks under way at a time: 64 that hang are 64 descriptors.
+pub const HEALTH_CHECKS_MAX: usize = 64;
+/// Events of health and breakers that are kept to be shown.
+pub const EVENTS_KEPT: usize = 256;
+
 /// Streams on one HTTP/2 connection to an origin, where it allows as many: beyond them another
 /// connection is made. What most servers take.
 pub const UPSTREAM_HTTP2_STREAMS_MAX: usize = 100;
@@ -441,6 +514,8 @@ const _: () = assert!(HEADERS_DEFAULT <= HEADERS_MAX);
 const _: () = assert!(16 + PROXY_V2_BYTES_MAX < HEAD_BUFFER_BYTES, "a header fits its buffer");
 const _: () = assert!(URI_BYTES_DEFAULT < HEAD_BYTES_DEFAULT, "a longest target leaves room");
 const _: () = assert!(URI_BYTES_MIN < HEAD_BYTES_MIN, "a smallest head has room for a target");
+const _: () = assert!(BREAKER_WINDOW_MS_RANGE.0 >= BREAKER_WINDOW_PARTS as u64 * JUDGE_MS);
+const _: () = assert!(SLOW_START_FIRST_PERMILLE % SLOW_START_STEP_PERMILLE == 0);
 const _: () = assert!(WEIGHT_DEFAULT <= WEIGHT_MAX && POOL_IDLE_DEFAULT <= POOL_IDLE_MAX);
 const _: () = assert!(TRAILER_BYTES_MAX < HEAD_BUFFER_BYTES, "a trailer section fits a buffer");
 const _: () = assert!(RATE_RENEW_S * 1_000 > RELOAD_TIMEOUT_MS, "a reload is decided by then");

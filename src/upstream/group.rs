@@ -302,7 +302,7 @@ impl Drop for Permit {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::upstream::Tallies;
+    use crate::upstream::{BreakerPlan, Tallies};
 
     fn plan(weights: &[u32]) -> UpstreamPlan {
         let endpoint = |(index, weight): (usize, &u32)| EndpointPlan {
@@ -328,6 +328,9 @@ mod tests {
             tunnel_total_timeout_ms: None,
             in_flight_max: 0,
             idle_connections_max: 1,
+            health: None,
+            breaker: BreakerPlan::off(),
+            slow_start_ms: 0,
         }
     }
 

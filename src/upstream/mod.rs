@@ -11,6 +11,9 @@ pub mod standing;
 mod shared;
 
 pub use group::{Endpoint, Settings, Upstream};
-pub use plan::{EndpointAddress, EndpointId, EndpointPlan, Protocol, UpstreamId, UpstreamPlan};
+pub use plan::{
+    BreakerPlan, Check, EndpointAddress, EndpointBreaker, EndpointId, EndpointPlan, HealthPlan,
+    HttpCheck, Protocol, UpstreamId, UpstreamPlan,
+};
 pub use pool::Lease;
 pub use standing::{Standing, Standings, Tallies, Tally, Totals};
