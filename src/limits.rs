@@ -197,6 +197,26 @@ pub const TRIES_MAX: u8 = 3;
 pub const WEIGHT_MAX: u32 = 65_535;
 /// Weight of an endpoint that gives none.
 pub const WEIGHT_DEFAULT: u32 = 100;
+/// `hash.max_load_percent` where nothing is said: an endpoint has at most a quarter more in flight than
+/// its part; a lower bound moves more keys (Mirrokni et al. 2018).
+pub const HASH_MAX_LOAD_PERCENT: u64 = 125;
+/// Its bounds: at 100 keys move with every request, above 1,000 it bounds nothing.
+pub const HASH_MAX_LOAD_PERCENT_RANGE: (usize, usize) = (101, 1_000);
+/// Places of a hash table that one key is looked for in before all endpoints are looked at.
+pub const HASH_STEPS_MAX: usize = 1_024;
+/// Time in which a measured latency loses its weight, as Finagle has it.
+pub const EWMA_DECAY_MS: u64 = 10_000;
+/// What a failed try counts as: one that fails fast is not fast.
+pub const EWMA_FAILURE_US: u64 = 1_000_000;
+/// What an endpoint without measurements counts as while a first request is under way.
+pub const EWMA_UNKNOWN_US: u64 = 1_000_000;
+/// Buckets that `shard` spreads keys over.
+pub const SHARD_BUCKETS: usize = 1_000;
+/// Zones of one `shard`: their numbers are bytes.
+pub const SHARD_ZONES_MAX: usize = 64;
+/// Capacity that a zone is taken to have beyond what it needs, in thousandths of that: it keeps its
+/// requests until less than 1/1.4 of its weight is usable, as in Envoy.
+pub const LOCALITY_SPARE_PERMILLE: u64 = 1_400;
 /// Endpoints of one upstream.
 pub const ENDPOINTS_MAX: usize = 4_096;
 /// Addresses taken from one name.
@@ -514,6 +534,8 @@ const _: () = assert!(HEADERS_DEFAULT <= HEADERS_MAX);
 const _: () = assert!(16 + PROXY_V2_BYTES_MAX < HEAD_BUFFER_BYTES, "a header fits its buffer");
 const _: () = assert!(URI_BYTES_DEFAULT < HEAD_BYTES_DEFAULT, "a longest target leaves room");
 const _: () = assert!(URI_BYTES_MIN < HEAD_BYTES_MIN, "a smallest head has room for a target");
+const _: () = assert!(ENDPOINTS_MAX <= u16::MAX as usize, "places of a hash table have 16 bits");
+const _: () = assert!(SHARD_ZONES_MAX <= u8::MAX as usize && SHARD_ZONES_MAX <= SHARD_BUCKETS);
 const _: () = assert!(BREAKER_WINDOW_MS_RANGE.0 >= BREAKER_WINDOW_PARTS as u64 * JUDGE_MS);
 const _: () = assert!(SLOW_START_FIRST_PERMILLE % SLOW_START_STEP_PERMILLE == 0);
 const _: () = assert!(WEIGHT_DEFAULT <= WEIGHT_MAX && POOL_IDLE_DEFAULT <= POOL_IDLE_MAX);

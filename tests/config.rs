@@ -57,6 +57,10 @@ fn render(found: &ringway::config::Diagnostics, text: &str) -> String {
 /// The files of configs, and what each of them has and the smallest one has not.
 const SCENARIOS: &[(&str, &[&str])] = &[
     ("minimal", &[]),
+    (
+        "balancing",
+        &["least_request", "max_load_percent", "sticky", "locality", "shard", "fallback"],
+    ),
     ("full", &["[admin]", "[access_log]", "[filter.", "targets", "redirect"]),
     ("access-log", &["[access_log]", "format = "]),
     ("behind-a-proxy", &["trusted_proxies", "client = ["]),

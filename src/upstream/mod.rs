@@ -5,15 +5,19 @@ pub mod plan;
 pub mod balance;
 pub mod connect;
 pub mod group;
+pub mod members;
 pub mod pool;
 pub mod standing;
 
 mod shared;
 
-pub use group::{Endpoint, Settings, Upstream};
+pub use balance::Policy;
+pub use group::{Busy, Endpoint, Outcome, Settings, Upstream};
+pub use members::Wish;
 pub use plan::{
-    BreakerPlan, Check, EndpointAddress, EndpointBreaker, EndpointId, EndpointPlan, HealthPlan,
-    HttpCheck, Protocol, UpstreamId, UpstreamPlan,
+    BalancePlan, BreakerPlan, Check, EndpointAddress, EndpointBreaker, EndpointId, EndpointPlan,
+    HashPlan, HealthPlan, HttpCheck, Protocol, ShardPlan, StickyPlan, Token, UpstreamId,
+    UpstreamPlan,
 };
 pub use pool::Lease;
 pub use standing::{Standing, Standings, Tallies, Tally, Totals};

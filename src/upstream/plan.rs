@@ -1,5 +1,6 @@
 //! What the configuration says of an upstream.
 
+pub mod balance;
 pub mod health;
 
 use std::fmt;
@@ -7,6 +8,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+pub use balance::{BalancePlan, HashPlan, ShardPlan, StickyPlan, Token};
 pub use health::{BreakerPlan, Check, EndpointBreaker, HealthPlan, HttpCheck};
 
 use super::standing::Tallies;
@@ -47,6 +49,8 @@ pub struct UpstreamPlan {
     pub in_flight_max: usize,
     /// `idle_connections_max`: unused connections kept per endpoint and core.
     pub idle_connections_max: usize,
+    /// `balance` and what goes with it.
+    pub balance: Arc<BalancePlan>,
     /// `health`: active checks, where there are any.
     pub health: Option<HealthPlan>,
     /// `breaker`

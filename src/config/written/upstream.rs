@@ -5,6 +5,7 @@ use super::super::read::{
     Address, choice, endpoint_address, integer, list, spanned, string, timeout,
 };
 use super::super::tree::{Node, Spanned};
+use super::balance::Balance;
 use super::{UpstreamTls, identifier};
 use crate::limits::*;
 
@@ -13,6 +14,8 @@ use crate::limits::*;
 pub struct Upstream {
     /// NAME
     pub name: Spanned<Box<str>>,
+    /// `balance` and what goes with it.
+    pub balance: Balance,
     /// `protocol`
     pub protocol: Protocol,
     /// `endpoints`, and where they stand.
@@ -77,7 +80,7 @@ impl Upstream {
         decoder: &mut Decoder,
     ) -> Option<Upstream> {
         let mut f = Fields::of("upstream.NAME", node, decoder)?;
-        f.optional("balance", choice(&[("round_robin", ())]));
+        let balance = Balance::decode(&mut f);
         let protocol = f.optional("protocol", choice(PROTOCOLS)).unwrap_or_default();
         let example = "[{ address = \"127.0.0.1:9001\" }]";
         let endpoints =
@@ -89,6 +92,7 @@ impl Upstream {
         f.finish();
         Some(Upstream {
             name,
+            balance,
             protocol,
             endpoints: endpoints?,
             timeouts: timeouts.unwrap_or_default(),

@@ -109,8 +109,8 @@ fn sum(weights: &[u64]) -> u128 {
     weights.iter().map(|weight| u128::from(*weight)).sum()
 }
 
-/// Samples before all endpoints are looked at: where half of them are usable one pick in 256 looks.
-const SAMPLES_MAX: usize = 8;
+/// Samples before all endpoints are looked at: where half of them are usable, one pick in 65,536 looks.
+const SAMPLES_MAX: usize = 16;
 
 #[cfg(test)]
 mod tests {

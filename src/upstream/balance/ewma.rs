@@ -84,9 +84,8 @@ mod tests {
         }
         assert!(counts[2] < 40 && counts.iter().sum::<i32>() == 4_000, "{counts:?}");
         view.latency_us[2] = 0.0;
-        let tried = |view: &Fake| {
-            (0..1_000).filter(|_| pick(&alias, view, &random) == Some(2)).count()
-        };
+        let tried =
+            |view: &Fake| (0..1_000).filter(|_| pick(&alias, view, &random) == Some(2)).count();
         assert!(tried(&view) > 350, "whenever it is one of the two");
         view.in_flight = vec![0, 0, 1, 0];
         assert!(tried(&view) < 40, "what it does with the first is waited for");

@@ -91,7 +91,7 @@ fn mixed(key: u64, salt: u64) -> u64 {
 /// Endpoints take places in turns, each the first free one of its own permutation; whose turn it is
 /// the weights say.
 fn fill(seats: &[Seat]) -> Box<[u16]> {
-    let size = size_for(seats.len());
+    let size = PLACES;
     let mut turns: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
     for (index, seat) in seats.iter().enumerate().filter(|(_, seat)| seat.weight > 0) {
         turns.push(Reverse((STRIDE / u64::from(seat.weight), index)));
@@ -140,14 +140,9 @@ impl Iterator for Walk {
     }
 }
 
-/// A prime with a hundred places for each endpoint, as far as there are so many: the shares are
-/// within a percent.
-fn size_for(endpoints: usize) -> usize {
-    let enough = |size: &&usize| **size >= 100 * endpoints;
-    *SIZES.iter().find(enough).unwrap_or(&SIZES[SIZES.len() - 1])
-}
-
-const SIZES: [usize; 4] = [1_021, 4_093, 16_381, 65_537];
+/// Places, 128 KiB of them, a prime. The same for few endpoints: a table of another size would move
+/// every key when one more endpoint comes.
+const PLACES: usize = 65_537;
 
 /// Time between two turns of weight 1.
 const STRIDE: u64 = 1 << 40;

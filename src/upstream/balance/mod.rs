@@ -42,6 +42,19 @@ pub enum Policy {
     Random,
 }
 
+impl Policy {
+    /// As the configuration has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Policy::RoundRobin => "round_robin",
+            Policy::LeastRequest => "least_request",
+            Policy::Ewma => "ewma",
+            Policy::Hash => "hash",
+            Policy::Random => "random",
+        }
+    }
+}
+
 /// A balancer over some endpoints.
 #[derive(Debug)]
 pub struct Balancer {
@@ -110,6 +123,45 @@ fn of_two(
 
 /// Samples for a second endpoint that is not the first.
 const SECONDS_TRIED_MAX: usize = 3;
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// Half of a thousand endpoints, and how often one was asked about.
+    struct Half(Cell<usize>);
+
+    impl View for Half {
+        fn is_usable(&self, index: usize) -> bool {
+            self.0.set(self.0.get() + 1);
+            index % 2 == 0
+        }
+
+        fn in_flight(&self, _: usize) -> u32 {
+            0
+        }
+
+        fn latency_us(&self, _: usize) -> f64 {
+            1.0
+        }
+    }
+
+    #[test]
+    fn a_thousand_endpoints_are_not_looked_at_for_a_request() {
+        let (weights, random) = (vec![100; 1_000], Random::seeded(1));
+        for policy in [Policy::LeastRequest, Policy::Ewma, Policy::Random, Policy::Hash] {
+            let mut balancer = Balancer::new(policy, &weights);
+            let half = Half(Cell::new(0));
+            for _ in 0..10_000 {
+                assert!(balancer.pick(&half, &random).is_some_and(|index| index % 2 == 0));
+            }
+            let looks = half.0.get() / 10_000;
+            assert!(looks <= 4, "{policy:?}: {looks}");
+        }
+    }
+}
 
 #[cfg(test)]
 pub(super) mod testing {
