@@ -3,7 +3,7 @@
 
 mod harness;
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 
 use crossbeam_channel::Receiver;
@@ -45,6 +45,13 @@ fn get(address: SocketAddr, path: &str, fields: &str) -> Response {
         format!("GET {path} HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n{fields}\r\n");
     let received = ask(address, request.as_bytes(), ms(5_000)).expect("an answer");
     received.finals.into_iter().next().expect("a final answer")
+}
+
+/// Ends an origin, and waits until its port refuses connections.
+fn stop(origin: Origin) {
+    let address: SocketAddr = origin.address.parse().expect("an address");
+    drop(origin);
+    assert!(poll(ms(5_000), || TcpStream::connect(address).is_err()));
 }
 
 /// Requests that each origin has got, those of the readiness check left out.
@@ -147,7 +154,7 @@ fn sticky(driver: &'static str) {
     }
     let forged = get(proxy.address, "/", "Cookie: srv=0000000000000001\r\n");
     assert!(cookie(&forged).is_some(), "nobody is called that");
-    drop(origins.remove(own));
+    stop(origins.remove(own));
     let answer = get(proxy.address, "/", &field);
     assert_eq!(answer.status, 200);
     let other = cookie(&answer).expect("another one");
@@ -179,7 +186,7 @@ fn named_endpoints(driver: &'static str) {
             assert_eq!(to == 1, own, "{field}");
         }
     }
-    drop(origins.remove(1));
+    stop(origins.remove(1));
     for _ in 0..20 {
         assert_eq!(get(proxy.address, "/", "X-Node: first\r\n").status, 200);
         assert_eq!(get(proxy.address, "/", "").status, 200);
@@ -201,7 +208,7 @@ fn locality(driver: &'static str) {
     let proxy = Proxy::start(settings.upstreams(main));
     (0..40).for_each(|_| assert_eq!(get(proxy.address, "/", "").status, 200));
     assert_eq!(counts(&origins), [40, 0, 0]);
-    drop(origins.remove(0));
+    stop(origins.remove(0));
     (0..40).for_each(|_| assert_eq!(get(proxy.address, "/", "").status, 200));
     let counts = counts(&origins);
     assert!(counts.iter().sum::<usize>() == 40 && counts.iter().all(|count| *count > 5));

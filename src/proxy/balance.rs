@@ -1,8 +1,6 @@
 //! What a request asks of an upstream's choice of endpoint, what the cookie of a sticky upstream says,
 //! and what became of a try.
 
-use std::io::Write;
-
 use super::exchange::{Answer, Exchange};
 use super::forward::{Job, Place};
 use crate::context::RequestContext;
@@ -67,15 +65,9 @@ pub(super) fn name_endpoint(answer: &mut Answer, job: &Job<'_>) {
     }
     let Some(plan) = &job.settings().balance.sticky else { return };
     let token = StickyPlan::token(matched.upstream_name(), &job.endpoint().plan.authority);
-    let secure = if job.context.tls.is_some() { "; Secure" } else { "" };
-    answer.head.added.push_with(b"Set-Cookie", |out| {
-        // Writing to memory cannot fail.
-        let _ =
-            write!(out, "{}={}; Path=/; HttpOnly; SameSite=Lax{secure}", plan.name, Token(token));
-        if let Some(ttl_s) = plan.ttl_s {
-            let _ = write!(out, "; Max-Age={ttl_s}");
-        }
-    });
+    let secure = job.context.tls.is_some();
+    let write = |out: &mut Vec<u8>| plan.write_cookie(Token(token), secure, out);
+    answer.head.added.push_with(b"Set-Cookie", write);
 }
 
 /// Counts what became of a try: `failed` is why it ended without a whole answer, and whether its

@@ -1,6 +1,7 @@
 //! What the configuration says of an upstream's balancing (docs/balancing.md).
 
 use std::fmt;
+use std::io::Write;
 use std::sync::Arc;
 
 use crate::context::Source;
@@ -70,6 +71,16 @@ impl StickyPlan {
     pub fn token(upstream: &str, authority: &str) -> u64 {
         value_hash(upstream, authority.as_bytes())
     }
+
+    /// Writes a Set-Cookie (RFC 6265 section 4.1) that names an endpoint.
+    pub fn write_cookie(&self, token: Token, secure: bool, out: &mut Vec<u8>) {
+        let secure = if secure { "; Secure" } else { "" };
+        // Writing to memory cannot fail.
+        let _ = write!(out, "{}={token}; Path=/; HttpOnly; SameSite=Lax{secure}", self.name);
+        if let Some(ttl_s) = self.ttl_s {
+            let _ = write!(out, "; Max-Age={ttl_s}");
+        }
+    }
 }
 
 /// The value of a cookie for an endpoint, and of an endpoint for a cookie.
@@ -126,6 +137,19 @@ mod tests {
             assert_eq!(Token::parse(bad.as_bytes()), None, "{bad}");
         }
         assert_ne!(StickyPlan::token("a", "x:1"), StickyPlan::token("b", "x:1"));
+    }
+
+    #[test]
+    fn a_cookie_is_secure_over_tls() {
+        let cookie = |ttl_s, secure| {
+            let plan = StickyPlan { cookie: Source::Client, name: "srv".into(), ttl_s };
+            let mut out = Vec::new();
+            plan.write_cookie(Token(255), secure, &mut out);
+            String::from_utf8(out).expect("ascii")
+        };
+        let plain = "srv=00000000000000ff; Path=/; HttpOnly; SameSite=Lax";
+        assert_eq!(cookie(None, false), plain);
+        assert_eq!(cookie(Some(60), true), format!("{plain}; Secure; Max-Age=60"));
     }
 
     /// What is written down here is what operators have moved data by: it never changes.
