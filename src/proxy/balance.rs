@@ -95,6 +95,8 @@ fn outcome(exchange: &Exchange, failed: Option<(ErrorKind, bool)>) -> Outcome {
         // The origin closed the connection while it was idle, or sends us elsewhere in good order.
         (_, Retry::Stale) if stale => Outcome::Neither,
         (_, Retry::Unseen) => Outcome::Neither,
+        // A client asked for what this origin does not offer: nobody is to isolate it that way.
+        _ if kind == ErrorKind::UpgradeIgnored => Outcome::Neither,
         (Side::Upstream, _) => Outcome::Failed,
         // The whole request was there, and the time passed with the origin.
         (Side::Gateway, _) if kind == ErrorKind::TotalTimeout && exchange.upload.whole => {
