@@ -64,6 +64,11 @@ fn written(node: &Node, section: &str, keys: &mut BTreeSet<String>) {
                     continue;
                 }
                 let key = joined(section, &entry.key);
+                // The keys of this table are zones.
+                if key == "upstream.NAME.shard.zones" {
+                    keys.insert(key);
+                    continue;
+                }
                 if !FIELDS.contains(&&*entry.key) || !section.starts_with("filter.headers") {
                     let below = if &*entry.key == "when" { "when" } else { &key };
                     written(&entry.value, below, keys);
