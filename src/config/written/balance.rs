@@ -62,11 +62,14 @@ pub struct Sticky {
 pub struct Shard {
     /// `key`
     pub key: Spanned<Box<str>>,
-    /// `zones`: each with its ranges of buckets, and where it stands.
-    pub zones: Vec<(Spanned<Box<str>>, Spanned<Box<str>>)>,
+    /// `zones`, each with its ranges of buckets.
+    pub zones: Vec<(Text, Text)>,
     /// Where `zones` stands.
     pub zones_span: Span,
 }
+
+/// A text, and where it stands.
+type Text = Spanned<Box<str>>;
 
 impl Balance {
     /// Asks an upstream's table for them.

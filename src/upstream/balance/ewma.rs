@@ -76,8 +76,8 @@ mod tests {
     #[test]
     fn a_slow_endpoint_gets_little_and_an_unknown_one_is_tried() {
         let (alias, random) = (Alias::new(&[1, 1, 1, 1]), Random::seeded(9));
-        let mut view = Fake::default();
-        view.latency_us = vec![1_000.0, 1_000.0, 30_000.0, 1_000.0];
+        let latency_us = vec![1_000.0, 1_000.0, 30_000.0, 1_000.0];
+        let mut view = Fake { latency_us, ..Fake::default() };
         let mut counts = [0; 4];
         for _ in 0..4_000 {
             counts[pick(&alias, &view, &random).expect("all are usable")] += 1;

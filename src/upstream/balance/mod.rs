@@ -136,7 +136,7 @@ mod tests {
     impl View for Half {
         fn is_usable(&self, index: usize) -> bool {
             self.0.set(self.0.get() + 1);
-            index % 2 == 0
+            index.is_multiple_of(2)
         }
 
         fn in_flight(&self, _: usize) -> u32 {
@@ -155,7 +155,7 @@ mod tests {
             let mut balancer = Balancer::new(policy, &weights);
             let half = Half(Cell::new(0));
             for _ in 0..10_000 {
-                assert!(balancer.pick(&half, &random).is_some_and(|index| index % 2 == 0));
+                assert!(balancer.pick(&half, &random).is_some_and(|index| index.is_multiple_of(2)));
             }
             let looks = half.0.get() / 10_000;
             assert!(looks <= 4, "{policy:?}: {looks}");
