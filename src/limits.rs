@@ -199,6 +199,8 @@ pub const WEIGHT_MAX: u32 = 65_535;
 pub const WEIGHT_DEFAULT: u32 = 100;
 /// Endpoints of one upstream.
 pub const ENDPOINTS_MAX: usize = 4_096;
+/// Zones of an upstream whose breaker has a tier for them.
+pub const ZONES_MAX: usize = 64;
 /// Addresses taken from one name.
 pub const ADDRESSES_PER_NAME_MAX: usize = 64;
 /// Time between two look-ups of a name.

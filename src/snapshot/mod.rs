@@ -9,6 +9,7 @@ pub mod ids;
 pub mod load;
 
 mod filters;
+mod health;
 mod rivals;
 mod routes;
 mod tls;

@@ -5,6 +5,7 @@ pub mod plan;
 pub mod balance;
 pub mod connect;
 pub mod group;
+pub mod judge;
 pub mod pool;
 pub mod standing;
 

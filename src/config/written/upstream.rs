@@ -2,10 +2,10 @@
 
 use super::super::decode::{Decode, Decoder, Fields};
 use super::super::read::{
-    Address, choice, endpoint_address, integer, list, spanned, string, timeout,
+    Address, choice, duration, endpoint_address, integer, list, spanned, string, timeout,
 };
 use super::super::tree::{Node, Spanned};
-use super::{UpstreamTls, identifier};
+use super::{Breaker, Health, UpstreamTls, identifier};
 use crate::limits::*;
 
 /// `[upstream.NAME]`
@@ -25,6 +25,12 @@ pub struct Upstream {
     pub idle_connections_max: Option<usize>,
     /// `tls`
     pub tls: Option<UpstreamTls>,
+    /// `health`
+    pub health: Option<Health>,
+    /// `breaker`
+    pub breaker: Option<Breaker>,
+    /// `slow_start`, in milliseconds
+    pub slow_start_ms: Option<u64>,
 }
 
 /// `upstream.NAME.protocol`
@@ -86,6 +92,9 @@ impl Upstream {
         let in_flight_max = f.optional("in_flight_max", integer(1..=CONNECTIONS_MAX));
         let idle = f.optional("idle_connections_max", integer(0..=POOL_IDLE_MAX));
         let tls = f.optional("tls", UpstreamTls::decode);
+        let health = f.optional("health", Health::decode);
+        let breaker = f.optional("breaker", Breaker::decode);
+        let slow_start_ms = f.optional("slow_start", duration);
         f.finish();
         Some(Upstream {
             name,
@@ -95,6 +104,9 @@ impl Upstream {
             in_flight_max,
             idle_connections_max: idle,
             tls,
+            health,
+            breaker,
+            slow_start_ms,
         })
     }
 }
