@@ -276,6 +276,8 @@ pub const HEALTH_TEXT_BYTES_MAX: usize = 1_024;
 pub const HEALTH_BODY_BYTES_MAX: usize = 64 * 1024;
 /// Checks under way at a time: 64 that hang are 64 descriptors.
 pub const HEALTH_CHECKS_MAX: usize = 64;
+/// Of those, the newest that `status` shows.
+pub const STATUS_EVENTS_MAX: usize = 20;
 /// Events of health and breakers that are kept to be shown.
 pub const EVENTS_KEPT: usize = 256;
 

@@ -10,7 +10,7 @@ use crate::observe::access_log::LogBuffer;
 use crate::observe::render::WorkerView;
 use crate::observe::{SeriesRegistry, WorkerCounters};
 use crate::snapshot::Snapshot;
-use crate::upstream::EndpointId;
+use crate::upstream::{EndpointId, Standings};
 use crate::worker::inbox::inbox;
 use crate::worker::{Change, InboxSender, Message, Opened, Report, Setup};
 
@@ -153,6 +153,14 @@ impl Fleet {
     pub fn addresses(&mut self, addresses: &Addresses) {
         for worker in &mut self.workers {
             worker.unsent.addresses = Some(Message::Addresses(addresses.clone()));
+            worker.flush();
+        }
+    }
+
+    /// Tells every worker how much of their shares upstreams and endpoints take.
+    pub fn standings(&mut self, standings: &Arc<Standings>) {
+        for worker in &mut self.workers {
+            worker.unsent.standings = Some(Message::Standings(standings.clone()));
             worker.flush();
         }
     }

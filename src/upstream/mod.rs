@@ -12,6 +12,7 @@ pub mod standing;
 mod shared;
 
 pub use group::{Endpoint, Settings, Upstream};
+pub use judge::{Event as JudgeEvent, Judge};
 pub use plan::{
     BreakerPlan, Check, EndpointAddress, EndpointBreaker, EndpointId, EndpointPlan, HealthPlan,
     HttpCheck, Protocol, UpstreamId, UpstreamPlan,
