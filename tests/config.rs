@@ -65,6 +65,7 @@ const SCENARIOS: &[(&str, &[&str])] = &[
     ("environment", &["${WORKERS:-1}", "${PORT:-8080}"]),
     ("experiment", &["hash = \"cookie:uid\"", "slots"]),
     ("headers", &["kind = \"headers\""]),
+    ("health", &["health = ", "breaker", "slow_start"]),
     ("grpc", &["kind = \"grpc_web\"", "protocol = \"http2\"", "response = \"1h\""]),
     ("http2-upstream", &["protocol = \"http2\"", "protocol = \"auto\""]),
     ("http2", &["h2c = true", "streams_max", "window = "]),

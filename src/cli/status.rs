@@ -294,8 +294,8 @@ mod tests {
         let text = table(&view.status());
         for list in [
             "\nlistener  address       connections  accepted\npublic    127.0.0.1:80            -         -\n",
-            "\nendpoint        upstream  requests  5xx  in flight  connect failures  retries\n\
-             127.0.0.1:9001  app              1    1          0                 1        0\n",
+            "\nendpoint        upstream  requests  5xx  in flight  connect failures  retries  share %  standing  why\n\
+             127.0.0.1:9001  app              1    1          0                 1        0        -  -         -\n",
             "\nroute         requests  4xx  5xx   mean ms\norder-detail         1    0    1  1234.567\n",
             "\nfilter   answered  failed",
         ] {

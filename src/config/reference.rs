@@ -3,6 +3,7 @@
 //! tests/reference_page.rs holds this list against the keys that decoding asks for, and the page against
 //! this list. The keys of filters stand with their filters.
 
+mod health;
 mod requests;
 
 /// A table of the configuration.
@@ -378,6 +379,27 @@ pub const SECTIONS: &[Section] = &[
                 "0 to 65535",
                 "Unused connections kept for each endpoint and worker. 0 keeps none.",
             ),
+            key(
+                "health",
+                "table",
+                "none",
+                "",
+                "Endpoints are checked, see [below](#upstreamnamehealth) and [health.md](health.md).",
+            ),
+            key(
+                "breaker",
+                "table",
+                "`{}`",
+                "",
+                "When endpoints, the upstream or a zone get no requests, see [below](#upstreamnamebreaker).",
+            ),
+            key(
+                "slow_start",
+                "duration",
+                "`\"0s\"`",
+                "0 to a day",
+                "How long what comes back takes from a tenth to its whole share.",
+            ),
             key("tls", "table", "none", "", "Endpoints speak TLS ([tls.md](tls.md))."),
             key(
                 "tls.verify",
@@ -454,6 +476,8 @@ pub const SECTIONS: &[Section] = &[
             ),
         ],
     },
+    health::HEALTH,
+    health::BREAKER,
     requests::ROUTE,
     requests::WHEN,
     requests::FILTER,

@@ -289,3 +289,6 @@ fn misses(text: &str) -> String {
 }
 
 const USER_AGENT: &str = concat!("ringway-health/", env!("CARGO_PKG_VERSION"));
+
+#[cfg(test)]
+mod tests;
