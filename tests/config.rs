@@ -296,9 +296,9 @@ fn broken_upstreams() -> Vec<Broken> {
             &["`random` is not possible here", "round_robin"],
         ),
         (
-            upstream("[{ address = \"a:1\" }]", "health = {}"),
+            upstream("[{ address = \"a:1\" }]", "colour = {}"),
             (3, 1),
-            &["unknown key `health`", "known keys: balance"],
+            &["unknown key `colour`", "known keys: balance"],
         ),
     ]
 }
