@@ -255,7 +255,8 @@ pub const BREAKER_ENDPOINT_PERCENT: u64 = 30;
 pub const BREAKER_SERVICE_PERCENT: u64 = 10;
 /// `breaker.zone.error_percent` where nothing is said.
 pub const BREAKER_ZONE_PERCENT: u64 = 50;
-/// Time after a change to probes in which outcomes are those of requests sent before it.
+/// Time after a change from all requests to probes in which outcomes are those of requests that were
+/// sent before.
 pub const BREAKER_SETTLE_MS: u64 = 200;
 /// The lowest that an adaptive threshold goes.
 pub const BREAKER_ADAPTIVE_PERCENT_MIN: u64 = 2;

@@ -61,8 +61,7 @@ fn checks_take_endpoints_out_and_bring_them_back() {
         bad.reset([]);
         becomes(&proxy, &bad, "in");
         let told = events(&proxy);
-        let words: Vec<_> =
-            told.iter().map(|it| (it["tier"].clone(), it["to"].clone())).collect();
+        let words: Vec<_> = told.iter().map(|it| (it["tier"].clone(), it["to"].clone())).collect();
         assert_eq!(words, [("health".into(), "down".into()), ("health".into(), "up".into())]);
         assert!(proxy.log().contains("is down: status 503"), "{}", proxy.log());
         assert!(proxy.metric("ringway_health_checks_total", "result=\"failed\"") >= 2.0);
@@ -80,7 +79,8 @@ fn readiness_does_not_depend_on_upstreams() {
                     breaker = { floor_percent = 0 }";
         let endpoints = [endpoint(&nobody, 1)];
         let settings = settings(driver, &[&origin], "");
-        let mut proxy = Proxy::start(settings.clone().upstreams(upstream("main", &endpoints, more)));
+        let mut proxy =
+            Proxy::start(settings.clone().upstreams(upstream("main", &endpoints, more)));
         let out = poll(PATIENCE, || of(&proxy, &nobody)["standing"] == "out");
         assert!(out, "{}", proxy.status());
         let ready = |proxy: &Proxy| proxy.admin_get("/v1/ready").expect("an answer").0;

@@ -22,7 +22,7 @@ fn one_of_five_that_fails_in_any_way_costs_its_users_little() {
     let half = Mood::Answers { ms: 5, failing_permille: 500 };
     // What it costs in an hour: what is under way until it is noticed, and probes after that.
     for (mood, noticed_ms, lost) in
-        [(Mood::Refuses, 400, 400), (Mood::Hangs, 1_600, 2_000), (half, 1_500, 1_000)]
+        [(Mood::Refuses, 400, 600), (Mood::Hangs, 1_600, 600), (half, 1_500, 600)]
     {
         let mut world = World::new(&[""; 5], 4, 500, "", 1);
         world.run(60);
@@ -147,7 +147,8 @@ fn stationary_error_rates_do_not_make_it_flap() {
 #[test]
 fn adaptive_thresholds_neither_flap_nor_sleep() {
     let usual = Mood::Answers { ms: 5, failing_permille: 5 };
-    let more = "breaker = { adaptive = true }";
+    let fixed = "endpoint = { consecutive = 0 }";
+    let more = &format!("breaker = {{ adaptive = true, {fixed} }}");
     let mut world = World::new(&[""; 5], 4, 500, more, 7);
     world.moods.fill(usual);
     world.run(2 * 3_600);
@@ -173,7 +174,7 @@ fn adaptive_thresholds_neither_flap_nor_sleep() {
         assert!(percent.is_some_and(|it| it >= 15), "raised step by step: {endpoint:?}");
         assert_eq!(endpoint.share_permille, 1_000, "{endpoint:?}");
     }
-    let mut fixed = World::new(&[""; 5], 4, 500, "", 7);
+    let mut fixed = World::new(&[""; 5], 4, 500, &format!("breaker = {{ {fixed} }}"), 7);
     fixed.moods.fill(Mood::Answers { ms: 5, failing_permille: 125 });
     fixed.run(600);
     assert!(fixed.events.is_empty(), "without it: {:?}", fixed.events);

@@ -259,7 +259,8 @@ mod tests {
         assert_eq!(first.len(), INBOX_MESSAGES);
         assert!(!fleet.retry(), "all sent");
         let rest: Vec<_> = inbox.messages.try_iter().collect();
-        let [Message::Addresses(newest), Message::Standings(standings), Message::Drain { .. }] = &*rest
+        let [Message::Addresses(newest), Message::Standings(standings), Message::Drain { .. }] =
+            &*rest
         else {
             panic!("the newest of each: {rest:?}");
         };

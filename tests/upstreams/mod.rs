@@ -79,8 +79,8 @@ pub struct World {
     pub judge: Judge,
     /// How each endpoint behaves now.
     pub moods: Vec<Mood>,
-    /// An endpoint that had no requests for 10 s is cold: it takes so many in a second, and twice as
-    /// many each second that it is asked, and fails the others.
+    /// An endpoint that had no requests for 10 s is cold: it takes so many in a second, an eighth
+    /// more each second that it is asked, and fails the others.
     pub cold_per_s: Option<u64>,
     /// What happened, with the millisecond.
     pub events: Vec<(u64, JudgeEvent)>,
@@ -267,7 +267,7 @@ impl World {
             if second != warmth.second {
                 warmth.takes = match second - warmth.second {
                     11.. => cold,
-                    passed => warmth.takes.saturating_mul(if passed == 1 { 2 } else { 1 }),
+                    _ => warmth.takes.saturating_add(warmth.takes / 8 + 1),
                 };
                 (warmth.second, warmth.asked) = (second, 0);
             }

@@ -55,8 +55,7 @@ pub struct Look {
 #[derive(Clone, Debug, Default)]
 pub struct Breaker {
     state: State,
-    since_ms: u64,
-    /// When Open and Trickle end.
+    /// When Open and Trickle end, and until when Probing looks at nothing.
     until_ms: u64,
     /// Successes among probes, and everything in a trickle.
     seen: Outcomes,
@@ -137,17 +136,17 @@ impl Breaker {
         let (before, terms) = (self.state, &plan.breaker);
         match before {
             State::Closed => self.look_closed(now_ms, plan, look),
-            State::Open if now_ms >= self.until_ms => self.enter(State::Probing, now_ms),
+            State::Open if now_ms >= self.until_ms => self.enter(State::Probing),
             State::Open => {}
-            // What ends right after the change was sent before it.
-            State::Probing if now_ms < self.since_ms + BREAKER_SETTLE_MS => {}
+            // What ends right after a change from Closed was sent before it.
+            State::Probing if now_ms < self.until_ms => {}
             State::Probing if look.new.failed > 0 || look.isolated => {
                 self.open(now_ms, terms, "a probe failed".into());
             }
             State::Probing => {
                 self.seen += look.new;
                 if self.seen.succeeded >= terms.probes {
-                    self.enter(State::Trickle, now_ms);
+                    self.enter(State::Trickle);
                     self.until_ms = now_ms + terms.trickle_ms;
                 }
             }
@@ -161,7 +160,7 @@ impl Breaker {
         let factor = 1 << self.openings.min(BREAKER_OPEN_FACTOR_MAX.ilog2() + 1);
         self.until_ms = now_ms + terms.open_ms * BREAKER_OPEN_FACTOR_MAX.min(factor);
         self.openings = (self.openings + 1).min(OPENINGS_MAX);
-        self.enter(State::Open, now_ms);
+        self.enter(State::Open);
         self.reason = reason;
     }
 
@@ -194,7 +193,8 @@ impl Breaker {
             let reason = format!("{failed} of {requests} requests failed, {percent} % is too many");
             if look.half_open && self.openings == 0 && !self.half_opened {
                 self.half_opened = true;
-                self.enter(State::Probing, now_ms);
+                self.enter(State::Probing);
+                self.until_ms = now_ms + BREAKER_SETTLE_MS;
                 self.reason = reason.into();
             } else {
                 self.open(now_ms, terms, reason.into());
@@ -227,7 +227,7 @@ impl Breaker {
             };
             self.open(now_ms, terms, reason.into());
         } else if over {
-            self.enter(State::Closed, now_ms);
+            self.enter(State::Closed);
             self.calm_since_ms = now_ms;
             self.slow_start(now_ms, plan);
             if let Some(ramp) = &mut self.ramp {
@@ -236,9 +236,8 @@ impl Breaker {
         }
     }
 
-    fn enter(&mut self, state: State, now_ms: u64) {
+    fn enter(&mut self, state: State) {
         self.state = state;
-        self.since_ms = now_ms;
         self.seen = Outcomes::default();
         self.transitions += 1;
         self.ramp = None;
