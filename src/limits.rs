@@ -228,6 +228,8 @@ pub const SHARD_ZONES_MAX: usize = 64;
 pub const LOCALITY_SPARE_PERMILLE: u64 = 1_400;
 /// Endpoints of one upstream.
 pub const ENDPOINTS_MAX: usize = 4_096;
+/// Zones of an upstream whose breaker has a tier for them.
+pub const ZONES_MAX: usize = 64;
 /// Addresses taken from one name.
 pub const ADDRESSES_PER_NAME_MAX: usize = 64;
 /// Time between two look-ups of a name.
@@ -273,7 +275,8 @@ pub const BREAKER_ENDPOINT_PERCENT: u64 = 30;
 pub const BREAKER_SERVICE_PERCENT: u64 = 10;
 /// `breaker.zone.error_percent` where nothing is said.
 pub const BREAKER_ZONE_PERCENT: u64 = 50;
-/// Time after a change to probes in which outcomes are those of requests sent before it.
+/// Time after a change from all requests to probes in which outcomes are those of requests that were
+/// sent before.
 pub const BREAKER_SETTLE_MS: u64 = 200;
 /// The lowest that an adaptive threshold goes.
 pub const BREAKER_ADAPTIVE_PERCENT_MIN: u64 = 2;
@@ -303,6 +306,8 @@ pub const HEALTH_TEXT_BYTES_MAX: usize = 1_024;
 pub const HEALTH_BODY_BYTES_MAX: usize = 64 * 1024;
 /// Checks under way at a time: 64 that hang are 64 descriptors.
 pub const HEALTH_CHECKS_MAX: usize = 64;
+/// Of those, the newest that `status` shows.
+pub const STATUS_EVENTS_MAX: usize = 20;
 /// Events of health and breakers that are kept to be shown.
 pub const EVENTS_KEPT: usize = 256;
 

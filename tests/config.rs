@@ -69,6 +69,7 @@ const SCENARIOS: &[(&str, &[&str])] = &[
     ("environment", &["${WORKERS:-1}", "${PORT:-8080}"]),
     ("experiment", &["hash = \"cookie:uid\"", "slots"]),
     ("headers", &["kind = \"headers\""]),
+    ("health", &["health = ", "breaker", "slow_start"]),
     ("grpc", &["kind = \"grpc_web\"", "protocol = \"http2\"", "response = \"1h\""]),
     ("http2-upstream", &["protocol = \"http2\"", "protocol = \"auto\""]),
     ("http2", &["h2c = true", "streams_max", "window = "]),
@@ -314,9 +315,9 @@ fn broken_upstreams() -> Vec<Broken> {
             &["`least` is not possible here", "round_robin"],
         ),
         (
-            upstream("[{ address = \"a:1\" }]", "health = {}"),
+            upstream("[{ address = \"a:1\" }]", "colour = {}"),
             (3, 1),
-            &["unknown key `health`", "known keys: balance"],
+            &["unknown key `colour`", "known keys: balance"],
         ),
     ]
 }

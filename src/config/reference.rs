@@ -3,6 +3,7 @@
 //! tests/reference_page.rs holds this list against the keys that decoding asks for, and the page against
 //! this list. The keys of filters stand with their filters.
 
+mod health;
 mod requests;
 mod upstream;
 
@@ -328,6 +329,8 @@ pub const SECTIONS: &[Section] = &[
         ],
     },
     upstream::UPSTREAM,
+    health::HEALTH,
+    health::BREAKER,
     requests::ROUTE,
     requests::WHEN,
     requests::FILTER,

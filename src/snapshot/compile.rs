@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::{
     AdminPlan, DriverChoice, Http2Plan, Ids, ListenerPlan, RuntimePlan, Snapshot, balance, filters,
-    rivals, routes, tls, upstreams,
+    health, rivals, routes, tls, upstreams,
 };
 use crate::config::decode::Decoder;
 use crate::config::diagnostic::Span;
@@ -73,7 +73,10 @@ pub fn compile_tree(
         check_head(listener, &mut found);
         check_proxy_protocol(listener, &mut found);
     });
-    config.upstreams.iter().for_each(|upstream| upstreams::check_endpoints(upstream, &mut found));
+    config.upstreams.iter().for_each(|upstream| {
+        upstreams::check_endpoints(upstream, &mut found);
+        health::check(upstream, &mut found);
+    });
     let whole: Vec<_> = rules.iter().filter_map(|(r, rule)| Some((*r, rule.as_ref()?))).collect();
     rivals::check(&config, &whole, &mut found);
     balance::check(&config, &mut found);

@@ -10,6 +10,7 @@ pub mod load;
 
 mod balance;
 mod filters;
+mod health;
 mod rivals;
 mod routes;
 mod tls;

@@ -3,16 +3,14 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::{Ids, balance, tls};
+use super::{Ids, balance, health, tls};
 use crate::config::diagnostic::Span;
 use crate::config::read::Address;
 use crate::config::written::{self, Config, Route};
 use crate::config::{Diagnostic, Diagnostics};
 use crate::limits::*;
 use crate::tls::ClientTls;
-use crate::upstream::{
-    BreakerPlan, EndpointAddress, EndpointBreaker, EndpointPlan, Protocol, UpstreamId, UpstreamPlan,
-};
+use crate::upstream::{EndpointAddress, EndpointPlan, Protocol, UpstreamId, UpstreamPlan};
 
 /// An endpoint stands once in its upstream, and one at least takes traffic.
 pub(super) fn check_endpoints(upstream: &written::Upstream, found: &mut Diagnostics) {
@@ -90,16 +88,9 @@ pub(super) fn upstream(
         in_flight_max: written.in_flight_max.unwrap_or(0),
         idle_connections_max: written.idle_connections_max.unwrap_or(POOL_IDLE_DEFAULT),
         balance: balance::plan(written, id, zone, ids),
-        health: None,
-        breaker: BreakerPlan {
-            endpoint: if written.endpoints.value.len() > 1 {
-                EndpointBreaker::USUAL
-            } else {
-                EndpointBreaker::OFF
-            },
-            ..BreakerPlan::off()
-        },
-        slow_start_ms: 0,
+        health: health::health(written),
+        breaker: health::breaker(written),
+        slow_start_ms: written.slow_start_ms.unwrap_or(0),
     }
 }
 

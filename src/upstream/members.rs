@@ -52,8 +52,8 @@ struct Roster {
     weights: Vec<u32>,
     plan: Arc<BalancePlan>,
     floor_percent: u64,
-    /// Whether standings count: not where too little would be left in.
-    heeded: bool,
+    /// Whether what this worker has isolated is out: not where nobody else is in.
+    isolates: bool,
 }
 
 /// Some of the endpoints, and a balancer over them.
@@ -120,7 +120,7 @@ impl Members {
                 weights: plan.endpoints.iter().map(|endpoint| endpoint.weight).collect(),
                 plan: plan.balance.clone(),
                 floor_percent: plan.breaker.floor_percent,
-                heeded: true,
+                isolates: true,
                 endpoints,
             },
         };
@@ -162,7 +162,7 @@ impl Members {
     /// Takes over what endpoints take now: after a change of weights, standings or isolation.
     pub fn refresh(&mut self) {
         let Members { roster, all, zones, local, .. } = self;
-        roster.heeded = roster.leaves_floor(None);
+        roster.isolates = roster.weight_in(None) > 0;
         all.refresh(roster);
         zones.iter_mut().for_each(|(_, set)| set.refresh(roster));
         if let Some(local) = local {
@@ -212,7 +212,9 @@ impl Members {
 
     /// Whether enough stays in without one of its endpoints.
     pub fn may_isolate(&self, endpoint: EndpointId) -> bool {
-        self.roster.heeded && self.roster.leaves_floor(Some(endpoint))
+        let left = self.roster.weight_in(Some(endpoint));
+        let total: u64 = self.roster.weights.iter().map(|weight| u64::from(*weight)).sum();
+        left > 0 && left * 100 >= self.roster.floor_percent * total
     }
 
     /// All of them, in the order of the plan.
@@ -222,23 +224,20 @@ impl Members {
 }
 
 impl Roster {
-    /// Whether, without `more`, as much of the weight is in as there must be.
-    fn leaves_floor(&self, more: Option<EndpointId>) -> bool {
+    /// The weight of what is in without `more`. Whether standings leave enough in has been judged.
+    fn weight_in(&self, more: Option<EndpointId>) -> u64 {
         let is_in = |it: &Endpoint| {
             !it.is_isolated() && it.standing.get().share_permille > 0 && Some(it.id) != more
         };
-        let total: u64 = self.weights.iter().map(|weight| u64::from(*weight)).sum();
         let pairs = self.endpoints.iter().zip(&self.weights);
-        let left: u64 = pairs.filter(|(it, _)| is_in(it)).map(|(_, w)| u64::from(*w)).sum();
-        left > 0 && left * 100 >= self.floor_percent * total
+        pairs.filter(|(it, _)| is_in(it)).map(|(_, weight)| u64::from(*weight)).sum()
     }
 
     /// Thousandths of its share that an endpoint takes.
     fn share(&self, index: usize) -> u16 {
         let endpoint = &self.endpoints[index];
         match endpoint.standing.get() {
-            _ if !self.heeded => WHOLE_PERMILLE,
-            _ if endpoint.is_isolated() => 0,
+            _ if self.isolates && endpoint.is_isolated() => 0,
             // Its share of the probes: one at a time.
             standing if standing.probing => WHOLE_PERMILLE,
             standing => standing.share_permille,
@@ -252,7 +251,7 @@ impl Roster {
     /// Whether it can take this request, if it has a share.
     fn is_free(&self, index: usize, wish: &Wish<'_>) -> bool {
         let endpoint = &self.endpoints[index];
-        let probed = self.heeded && endpoint.standing.get().probing && endpoint.is_probed();
+        let probed = endpoint.standing.get().probing && endpoint.is_probed();
         endpoint.is_reachable() && wish.failed != Some(endpoint.id) && !probed
     }
 

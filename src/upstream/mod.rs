@@ -5,6 +5,7 @@ pub mod plan;
 pub mod balance;
 pub mod connect;
 pub mod group;
+pub mod judge;
 pub mod members;
 pub mod pool;
 pub mod standing;
@@ -13,6 +14,7 @@ mod shared;
 
 pub use balance::Policy;
 pub use group::{Busy, Endpoint, Outcome, Settings, Upstream};
+pub use judge::{Event as JudgeEvent, Judge};
 pub use members::Wish;
 pub use plan::{
     BalancePlan, BreakerPlan, Check, EndpointAddress, EndpointBreaker, EndpointId, EndpointPlan,

@@ -133,6 +133,27 @@ pub(super) const UPSTREAM: Section = Section {
             "0 to 65535",
             "Unused connections kept for each endpoint and worker. 0 keeps none.",
         ),
+        key(
+            "health",
+            "table",
+            "none",
+            "",
+            "Endpoints are checked, see [below](#upstreamnamehealth) and [health.md](health.md).",
+        ),
+        key(
+            "breaker",
+            "table",
+            "`{}`",
+            "",
+            "When endpoints, the upstream or a zone get no requests, see [below](#upstreamnamebreaker).",
+        ),
+        key(
+            "slow_start",
+            "duration",
+            "`\"0s\"`",
+            "0 to a day",
+            "How long what comes back takes from a tenth to its whole share.",
+        ),
         key("tls", "table", "none", "", "Endpoints speak TLS ([tls.md](tls.md))."),
         key(
             "tls.verify",

@@ -1,10 +1,12 @@
 //! The configuration as it is written, section by section (docs/configuration.md).
 
 pub mod balance;
+pub mod health;
 pub mod route;
 pub mod tls;
 pub mod upstream;
 
+pub use health::{Breaker, Health, HealthKind, Tier};
 pub use route::{Action, Matcher, PathPolicy, Route, Treatment};
 pub use tls::{Alpn, ClientAuth, KeyPair, ListenerTls, TlsVersion, UpstreamTls};
 pub use upstream::{Endpoint, Protocol, Upstream, UpstreamTimeouts};

@@ -2,11 +2,11 @@
 
 use super::super::decode::{Decode, Decoder, Fields};
 use super::super::read::{
-    Address, choice, endpoint_address, integer, list, spanned, string, timeout,
+    Address, choice, duration, endpoint_address, integer, list, spanned, string, timeout,
 };
 use super::super::tree::{Node, Spanned};
 use super::balance::Balance;
-use super::{UpstreamTls, identifier};
+use super::{Breaker, Health, UpstreamTls, identifier};
 use crate::limits::*;
 
 /// `[upstream.NAME]`
@@ -28,6 +28,12 @@ pub struct Upstream {
     pub idle_connections_max: Option<usize>,
     /// `tls`
     pub tls: Option<UpstreamTls>,
+    /// `health`
+    pub health: Option<Health>,
+    /// `breaker`
+    pub breaker: Option<Breaker>,
+    /// `slow_start`, in milliseconds
+    pub slow_start_ms: Option<u64>,
 }
 
 /// `upstream.NAME.protocol`
@@ -89,6 +95,9 @@ impl Upstream {
         let in_flight_max = f.optional("in_flight_max", integer(1..=CONNECTIONS_MAX));
         let idle = f.optional("idle_connections_max", integer(0..=POOL_IDLE_MAX));
         let tls = f.optional("tls", UpstreamTls::decode);
+        let health = f.optional("health", Health::decode);
+        let breaker = f.optional("breaker", Breaker::decode);
+        let slow_start_ms = f.optional("slow_start", duration);
         f.finish();
         Some(Upstream {
             name,
@@ -99,6 +108,9 @@ impl Upstream {
             in_flight_max,
             idle_connections_max: idle,
             tls,
+            health,
+            breaker,
+            slow_start_ms,
         })
     }
 }

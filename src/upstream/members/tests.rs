@@ -85,11 +85,21 @@ fn standings_change_shares() {
         let near = counts.iter().zip(wanted).all(|(got, wanted)| got.abs_diff(wanted) <= 2);
         assert!(near, "{standing:?}: {counts:?}");
     }
-    // With a third of the weight left the standings are not heeded.
+    // Whether enough is left was for the judge to say.
     endpoints[0].set_standing(Standing::OUT);
     endpoints[1].set_standing(Standing::OUT);
     upstream.refresh();
-    assert_eq!(counts(&upstream, 3, 30, &any), [10, 10, 10]);
+    assert_eq!(counts(&upstream, 3, 30, &any), [0, 0, 30]);
+    // What this worker has isolated is in where nobody else is.
+    let tally = plan.endpoints[2].tallies.of(0, 1);
+    endpoints[0].set_standing(Standing::WHOLE);
+    endpoints[1].set_standing(Standing::WHOLE);
+    (0..3).for_each(|_| upstream.finish(&endpoints[2], Outcome::Failed, tally, 0));
+    assert_eq!(counts(&upstream, 3, 30, &any), [15, 15, 0]);
+    endpoints[0].set_standing(Standing::OUT);
+    endpoints[1].set_standing(Standing::OUT);
+    upstream.refresh();
+    assert_eq!(counts(&upstream, 3, 30, &any), [0, 0, 30]);
 }
 
 #[test]
