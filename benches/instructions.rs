@@ -64,7 +64,7 @@ fn response_head(count: usize) {
 /// So many exact routes that hide three segments.
 fn exact_routes(count: usize) -> RouteTable {
     RouteTable::new((0..count).map(|number| {
-        let target = Target { upstream: UpstreamId(0), weight: 1, zone: None };
+        let target = Target { upstream: UpstreamId(0), weight: 1, zone: None, directed: None };
         let action = Action::Forward(Targets::One(target));
         let matcher = Matcher::Exact(exact_path(number).into());
         let route = RoutePlan::new(number, format!("r{number}"), matcher, action);

@@ -16,7 +16,7 @@ fn main() {
 }
 
 fn route(index: usize, matcher: Matcher) -> RoutePlan {
-    let target = Target { upstream: UpstreamId(0), weight: 1, zone: None };
+    let target = Target { upstream: UpstreamId(0), weight: 1, zone: None, directed: None };
     RoutePlan::new(index, format!("r{index}"), matcher, Action::Forward(Targets::One(target)))
 }
 

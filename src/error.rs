@@ -150,8 +150,11 @@ kinds! {
     UpstreamWriteTimeout "upstream_write_timeout" 504 Upstream No Keep "connection_write_timeout" "The upstream did not take the request in time.";
     /// The route's `timeouts.total` passed (B9).
     TotalTimeout "total_timeout" 504 Gateway No Close "http_response_timeout" "The request took too long.";
-    /// No endpoint has an address: its name does not resolve.
+    /// No endpoint that the request may go to is usable: names do not resolve, or the one that it is
+    /// sent to is out.
     NoEndpoint "no_endpoint" 503 Upstream No Keep "dns_error" "The upstream has no endpoint.";
+    /// A breaker lets only a part of the upstream's requests through, or none (B4).
+    BreakerOpen "breaker_open" 503 Upstream No Keep "destination_unavailable" "The upstream is given a rest after failures.";
     /// A cap on requests in flight or connections was reached.
     AtCapacity "at_capacity" 503 Gateway No Keep "connection_limit_reached" "The upstream is at its limit.";
 }

@@ -123,7 +123,7 @@ impl Core {
                 })
                 .collect();
             let upstream = self.upstream(plan.id).unwrap_or_else(|| Upstream::new(plan));
-            upstream.apply(plan, members, self.workers);
+            upstream.apply(plan, members, (self.index, self.workers));
             upstreams.set(plan.id.0, upstream);
         }
         for (id, endpoint) in self.endpoints.borrow().iter() {
@@ -177,6 +177,7 @@ impl Core {
                 endpoint.set_standing(*standing);
             }
         }
+        upstreams.iter().for_each(|(_, it)| it.refresh());
     }
 
     /// Milliseconds since the core started, by the clock.
@@ -203,6 +204,9 @@ impl Core {
         self.log.borrow_mut().flush();
         let mut peeks_left = POOL_PEEKS_PER_SWEEP;
         for plan in &self.snapshot().upstreams {
+            if let Some(upstream) = self.upstream(plan.id) {
+                upstream.sweep(now_ms);
+            }
             for endpoint in plan.endpoints.iter().filter_map(|plan| self.endpoint(plan.id)) {
                 peeks_left -= endpoint.sweep(now_ms, plan, peeks_left);
             }

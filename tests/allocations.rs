@@ -94,13 +94,16 @@ const HTTP2: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0\0\0\
 fn requests_allocate_nothing_after_a_warm_up() {
     EXCUSED.set(true);
     for driver in ["io_uring", "epoll"] {
-        let (proxy, _inbox) = start(driver, origin());
+        let (proxy, _inbox) = start(driver, [origin(), origin()]);
         for (path, fields) in [
             ("/small", ""),
             ("/chunked", ""),
             ("/large", ""),
             ("/small/filtered", ""),
             ("/small", BELIEVED),
+            ("/small/least", ""),
+            ("/small/ewma", ""),
+            ("/small/hash", ""),
         ] {
             let mut client = TcpStream::connect(proxy).expect("a worker accepts");
             let request =
@@ -215,17 +218,34 @@ fn serve(mut stream: TcpStream) {
     }
 }
 
+/// An upstream with two endpoints, and a route to it.
+fn balanced(name: &str, keys: &str, [one, other]: [SocketAddr; 2]) -> String {
+    format!(
+        "[upstream.{name}]\nendpoints = [{{ address = \"{one}\", zone = \"a\" }}, \
+         {{ address = \"{other}\", zone = \"a\" }}]\n{keys}\n\
+         [[route]]\nid = \"{name}\"\nprefix = \"/small/{name}\"\nupstream = \"{name}\"\n"
+    )
+}
+
 /// Starts a worker; returns where it listens, and its inbox.
-fn start(driver: &str, origin: SocketAddr) -> (SocketAddr, InboxSender) {
+fn start(driver: &str, [origin, other]: [SocketAddr; 2]) -> (SocketAddr, InboxSender) {
     let text = format!(
-        "[runtime]\nworkers = 1\ndriver = \"{driver}\"\n\n\
+        "[runtime]\nworkers = 1\ndriver = \"{driver}\"\nzone = \"a\"\n\n\
          [access_log]\npath = \"stdout\"\nformat = \"json\"\n\
          [listener.public]\naddress = \"127.0.0.1:0\"\n\
          trusted_proxies = [\"127.0.0.0/8\"]\nh2c = true\n\n\
          [upstream.app]\nendpoints = [{{ address = \"{origin}\" }}]\n\n\
          [[route]]\nid = \"all\"\nprefix = \"/\"\nupstream = \"app\"\n\n\
          [[route]]\nid = \"filtered\"\nprefix = \"/small/filtered\"\nupstream = \"app\"\n\
-         filters = [{FILTERS}]\n"
+         filters = [{FILTERS}]\n{}{}{}",
+        balanced("least", "balance = \"least_request\"", [origin, other]),
+        balanced("ewma", "balance = \"ewma\"\nsubset = 1\nlocality = true", [origin, other]),
+        balanced(
+            "hash",
+            "balance = \"hash\"\nhash = { key = \"header:accept\" }\n\
+             shard = { key = \"header:host\", zones = { a = \"0-999\" } }",
+            [origin, other]
+        ),
     );
     let loaded = load_text("test", &text, &mut Ids::default(), 1).expect("it is right");
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");

@@ -8,9 +8,9 @@ use ringway::config::Source;
 use ringway::context::RequestContext;
 use ringway::http::uri::{Allow, Deny};
 use ringway::limits;
-use ringway::route::{Action, RoutePlan};
+use ringway::route::{Action, Directed, RoutePlan};
 use ringway::snapshot::{AdminPlan, Ids, Snapshot, compile, load};
-use ringway::upstream::EndpointAddress;
+use ringway::upstream::{BalancePlan, EndpointAddress, Policy};
 
 fn found<'a>(snapshot: &'a Snapshot, path: &str) -> &'a Arc<RoutePlan> {
     let mut context = RequestContext::default();
@@ -57,6 +57,10 @@ fn render(found: &ringway::config::Diagnostics, text: &str) -> String {
 /// The files of configs, and what each of them has and the smallest one has not.
 const SCENARIOS: &[(&str, &[&str])] = &[
     ("minimal", &[]),
+    (
+        "balancing",
+        &["least_request", "max_load_percent", "sticky", "locality", "shard", "fallback"],
+    ),
     ("full", &["[admin]", "[access_log]", "[filter.", "targets", "redirect"]),
     ("access-log", &["[access_log]", "format = "]),
     ("behind-a-proxy", &["trusted_proxies", "client = ["]),
@@ -65,6 +69,7 @@ const SCENARIOS: &[(&str, &[&str])] = &[
     ("environment", &["${WORKERS:-1}", "${PORT:-8080}"]),
     ("experiment", &["hash = \"cookie:uid\"", "slots"]),
     ("headers", &["kind = \"headers\""]),
+    ("health", &["health = ", "breaker", "slow_start"]),
     ("grpc", &["kind = \"grpc_web\"", "protocol = \"http2\"", "response = \"1h\""]),
     ("http2-upstream", &["protocol = \"http2\"", "protocol = \"auto\""]),
     ("http2", &["h2c = true", "streams_max", "window = "]),
@@ -144,6 +149,21 @@ fn every_key_reaches_the_plan() {
     assert_eq!(orders.endpoints[0].zone.as_deref(), Some("a"));
     assert_eq!(orders.endpoints[2].address, EndpointAddress::Name("orders.example".into(), 9003));
     assert_eq!(orders.endpoints[2].weight, 0);
+    let BalancePlan { policy, sticky, subset, locality, .. } = &*orders.balance;
+    let sticky = sticky.as_ref().map(|sticky| (&*sticky.name, sticky.ttl_s));
+    assert_eq!((policy, sticky), (&Policy::RoundRobin, Some(("srv", Some(3_600)))));
+    assert_eq!((*subset, locality.as_deref()), (16, Some("a")));
+    let carts = &snapshot.upstreams[3];
+    let hash = carts.balance.hash.as_ref().expect("given");
+    assert_eq!((hash.key.to_string(), hash.max_load_percent), ("header:x-user-id".into(), 125));
+    let shard = carts.balance.shard.as_ref().expect("given");
+    assert_eq!(
+        (shard.key.to_string(), shard.zone(499), shard.zone(500)),
+        ("cookie:uid".into(), "a", "b")
+    );
+    let node = snapshot.plans.iter().find(|plan| &*plan.id == "node").and_then(|it| it.directed(0));
+    let wanted = Directed { endpoint: carts.endpoints[1].id, fallback: false };
+    assert_eq!(node, Some(wanted));
     let secure = &snapshot.upstreams[1].endpoints[0];
     assert_eq!(
         format!("{:?}", secure.tls.as_ref().expect("TLS").name),
@@ -290,14 +310,14 @@ fn broken_upstreams() -> Vec<Broken> {
             &["endpoint `A:1` stands twice", "the first", "the second"],
         ),
         (
-            upstream("[{ address = \"a:1\" }]", "balance = \"random\""),
+            upstream("[{ address = \"a:1\" }]", "balance = \"least\""),
             (3, 11),
-            &["`random` is not possible here", "round_robin"],
+            &["`least` is not possible here", "round_robin"],
         ),
         (
-            upstream("[{ address = \"a:1\" }]", "health = {}"),
+            upstream("[{ address = \"a:1\" }]", "colour = {}"),
             (3, 1),
-            &["unknown key `health`", "known keys: balance"],
+            &["unknown key `colour`", "known keys: balance"],
         ),
     ]
 }
@@ -469,8 +489,8 @@ fn ids_outlive_a_reload_and_a_refused_file_takes_none() {
         all.map(|endpoint| endpoint.id.0).collect::<Vec<u32>>()
     };
     assert_eq!(first.upstreams[0].id, second.upstreams[0].id);
-    assert_eq!(endpoints(&first), [0, 1, 2, 3, 4]);
-    assert_eq!(endpoints(&second), [0, 1, 5, 3, 4]);
+    assert_eq!(endpoints(&first), [0, 1, 2, 3, 4, 5, 6]);
+    assert_eq!(endpoints(&second), [0, 1, 7, 3, 4, 5, 6]);
 }
 
 /// A file of the temporary folder that goes away with the test.

@@ -64,6 +64,11 @@ fn written(node: &Node, section: &str, keys: &mut BTreeSet<String>) {
                     continue;
                 }
                 let key = joined(section, &entry.key);
+                // The keys of this table are zones.
+                if key == "upstream.NAME.shard.zones" {
+                    keys.insert(key);
+                    continue;
+                }
                 if !FIELDS.contains(&&*entry.key) || !section.starts_with("filter.headers") {
                     let below = if &*entry.key == "when" { "when" } else { &key };
                     written(&entry.value, below, keys);
@@ -152,13 +157,48 @@ fn a_filter_that_waits_has_its_keys() {
     }
 }
 
+/// The row of a key.
+fn row(key: &str) -> &str {
+    let begin = format!("| `{key}` |");
+    REFERENCE.lines().find(|line| line.starts_with(&begin)).expect("a row")
+}
+
+/// A duration of whole seconds, as a default is written.
+fn seconds(ms: u64) -> String {
+    format!("`\"{}s\"`", ms / 1_000)
+}
+
+#[test]
+fn the_reference_has_the_bounds_and_defaults_of_health_and_breakers() {
+    for (key, part) in [
+        ("upstream.NAME.health.interval", seconds(limits::HEALTH_INTERVAL_MS)),
+        ("upstream.NAME.health.timeout", seconds(limits::HEALTH_TIMEOUT_MS)),
+        ("upstream.NAME.health.rise", format!("| `{}` |", limits::HEALTH_RISE)),
+        ("upstream.NAME.health.fall", format!("| `{}` |", limits::HEALTH_FALL)),
+        ("upstream.NAME.health.statuses", format!("1 to {},", limits::HEALTH_STATUSES_MAX)),
+        ("upstream.NAME.health.body", format!("1 to {} ", limits::HEALTH_TEXT_BYTES_MAX)),
+        ("upstream.NAME.breaker.window", seconds(limits::BREAKER_WINDOW_MS)),
+        ("upstream.NAME.breaker.requests_min", format!("| `{}` |", limits::BREAKER_REQUESTS_MIN)),
+        ("upstream.NAME.breaker.open", seconds(limits::BREAKER_OPEN_MS)),
+        ("upstream.NAME.breaker.probes", format!("| `{}` |", limits::BREAKER_PROBES)),
+        ("upstream.NAME.breaker.trickle_percent", format!("`{}`", limits::BREAKER_TRICKLE_PERCENT)),
+        ("upstream.NAME.breaker.trickle", seconds(limits::BREAKER_TRICKLE_MS)),
+        ("upstream.NAME.breaker.floor_percent", format!("`{}`", limits::BREAKER_FLOOR_PERCENT)),
+        (
+            "upstream.NAME.breaker.endpoint.consecutive",
+            format!("`{}`", limits::BREAKER_CONSECUTIVE),
+        ),
+        ("upstream.NAME.breaker.endpoint.error_percent", "| `30` | 0 to 100".to_owned()),
+        ("upstream.NAME.breaker.service.error_percent", "| `10` | 1 to 100".to_owned()),
+        ("upstream.NAME.breaker.zone", format!("2 to {} zones", limits::ZONES_MAX)),
+        ("upstream.NAME.breaker.zone.error_percent", "| `50` | 1 to 100".to_owned()),
+    ] {
+        assert!(row(key).contains(&part), "{part:?} in {}", row(key));
+    }
+}
+
 #[test]
 fn the_reference_has_the_bounds_and_defaults_of_the_code() {
-    let row = |key: &str| {
-        let begin = format!("| `{key}` |");
-        REFERENCE.lines().find(|line| line.starts_with(&begin)).expect("a row").to_owned()
-    };
-    let seconds = |ms: u64| format!("`\"{}s\"`", ms / 1_000);
     let kib = |bytes: usize| format!("{}KiB", bytes >> 10);
     for (key, part) in [
         ("runtime.workers", format!("1 to {} ", limits::WORKERS_MAX)),

@@ -451,7 +451,7 @@ fn a_great_many_routes_are_found() {
     use ringway::route::{Matcher, RoutePlan, RouteTable, Target, Targets};
     use ringway::upstream::UpstreamId;
     let plan = |index: usize| {
-        let target = Target { upstream: UpstreamId(0), weight: 1, zone: None };
+        let target = Target { upstream: UpstreamId(0), weight: 1, zone: None, directed: None };
         let matcher = match index % 4 {
             0 => Matcher::Prefix(format!("/p/{index}/").into()),
             1 => Matcher::of_path(&format!("/q/{{id}}/{index}")).expect("valid"),

@@ -26,7 +26,7 @@ const SIBLINGS: &[(&str, &str, &str)] = &[
     ("error", "limits::", "bounds are constants that everything may read"),
     ("http", "error::", "parsers say what is wrong in the words of row 0"),
     ("route", "upstream::UpstreamId", "a route names its upstream by id and touches nothing of it"),
-    ("route", "upstream::{UpstreamId", "the same in a list"),
+    ("route", "upstream::{EndpointId", "and an endpoint in the same way"),
     ("state", "snapshot::", "state is kept for the ids of the plans of the snapshot in force"),
 ];
 

@@ -199,6 +199,9 @@ fn action(out: &mut Page, answer: &Value) {
         // At most four digits: weights are small numbers.
         let share = (share * 100.0).round() / 100.0;
         out.row("upstream", &format!("{}, {share} %{zone}", show(&target["upstream"])));
+        if let Value::Object(shard) = &target["shard"] {
+            out.row("shard", &format!("bucket {}, zone {}", shard["bucket"], show(&shard["zone"])));
+        }
         for endpoint in target["endpoints"].as_array().into_iter().flatten() {
             let zone = match &endpoint["zone"] {
                 Value::String(zone) => format!(", zone {zone}"),

@@ -53,6 +53,7 @@ fn table(status: &Value) -> String {
         })
     });
     push_rows(&mut text, &ENDPOINTS, &endpoints.collect());
+    push_rows(&mut text, &EVENTS, &status["events"]);
     push_rows(&mut text, &FILTERS, &status["filters"]);
     push_rows(&mut text, &ROUTES, &status["routes"]);
     let shown = status["routes"].as_array().map_or(0, Vec::len) as u64;
@@ -136,16 +137,18 @@ const CERTIFICATES: [(&str, &str, bool); 5] = [
     ("days left", "/days_left", true),
 ];
 
-const UPSTREAMS: [(&str, &str, bool); 6] = [
+const UPSTREAMS: [(&str, &str, bool); 8] = [
     ("upstream", "/name", false),
     ("requests", "/requests", true),
     ("4xx", "/requests_by_class/4xx", true),
     ("5xx", "/requests_by_class/5xx", true),
     ("in flight", "/in_flight", true),
     ("mean head ms", "/head_mean_ms", true),
+    ("share %", "/share_percent", true),
+    ("breaker", "/breaker/state", false),
 ];
 
-const ENDPOINTS: [(&str, &str, bool); 7] = [
+const ENDPOINTS: [(&str, &str, bool); 10] = [
     ("endpoint", "/address", false),
     ("upstream", "/upstream", false),
     ("requests", "/requests", true),
@@ -153,6 +156,19 @@ const ENDPOINTS: [(&str, &str, bool); 7] = [
     ("in flight", "/in_flight", true),
     ("connect failures", "/connect_failures", true),
     ("retries", "/retries", true),
+    ("share %", "/share_percent", true),
+    ("standing", "/standing", false),
+    ("why", "/reason", false),
+];
+
+const EVENTS: [(&str, &str, bool); 7] = [
+    ("event", "/at", false),
+    ("upstream", "/upstream", false),
+    ("tier", "/tier", false),
+    ("of", "/subject", false),
+    ("from", "/from", false),
+    ("to", "/to", false),
+    ("why", "/reason", false),
 ];
 
 const FILTERS: [(&str, &str, bool); 7] = [
@@ -278,8 +294,8 @@ mod tests {
         let text = table(&view.status());
         for list in [
             "\nlistener  address       connections  accepted\npublic    127.0.0.1:80            -         -\n",
-            "\nendpoint        upstream  requests  5xx  in flight  connect failures  retries\n\
-             127.0.0.1:9001  app              1    1          0                 1        0\n",
+            "\nendpoint        upstream  requests  5xx  in flight  connect failures  retries  share %  standing  why\n\
+             127.0.0.1:9001  app              1    1          0                 1        0        -  -         -\n",
             "\nroute         requests  4xx  5xx   mean ms\norder-detail         1    0    1  1234.567\n",
             "\nfilter   answered  failed",
         ] {

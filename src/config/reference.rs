@@ -3,7 +3,9 @@
 //! tests/reference_page.rs holds this list against the keys that decoding asks for, and the page against
 //! this list. The keys of filters stand with their filters.
 
+mod health;
 mod requests;
+mod upstream;
 
 /// A table of the configuration.
 #[derive(Debug)]
@@ -106,6 +108,13 @@ pub const SECTIONS: &[Section] = &[
                 "`\"0s\"`",
                 "0 to a day",
                 "How long to go on accepting before that, while readiness already says no.",
+            ),
+            key(
+                "zone",
+                "word",
+                "none",
+                "1 to 64 printable characters",
+                "Where this node is: what `locality` of an upstream goes by.",
             ),
         ],
     },
@@ -319,141 +328,9 @@ pub const SECTIONS: &[Section] = &[
             ),
         ],
     },
-    Section {
-        name: "upstream.NAME",
-        keys: &[
-            key(
-                "balance",
-                "word",
-                "`\"round_robin\"`",
-                "`round_robin`",
-                "How an endpoint is picked: in turn, smoothly by weight.",
-            ),
-            key(
-                "protocol",
-                "word",
-                "`\"http1\"`",
-                "`http1`, `http2`, `auto`",
-                "What is spoken to the endpoints. `\"http2\"` asks nobody on clear text and insists on it over TLS; `\"auto\"` lets the endpoint choose over TLS, and is HTTP/1.1 on clear text. See [http2.md](http2.md).",
-            ),
-            key(
-                "endpoints",
-                "list of tables",
-                "required",
-                "1 to 4096, no address twice",
-                "`[{ address = \"...\", weight = 100, zone = \"a\" }]`",
-            ),
-            key(
-                "endpoints.address",
-                "address",
-                "required",
-                "port 1 to 65535",
-                "`\"127.0.0.1:9001\"`, `\"[::1]:9001\"`, `\"name.example:9001\"` or `\"unix:/path\"`. A name is looked up again and again; while it does not resolve its endpoint gets no requests.",
-            ),
-            key(
-                "endpoints.weight",
-                "number",
-                "`100`",
-                "0 to 65535, not all 0",
-                "Share of the traffic. 0 gets none.",
-            ),
-            key(
-                "endpoints.zone",
-                "word",
-                "none",
-                "1 to 64 printable characters",
-                "Where the endpoint is.",
-            ),
-            key(
-                "in_flight_max",
-                "number",
-                "no cap",
-                "1 to 16777216",
-                "Requests in flight to this upstream; divided among the workers. Above it: 503.",
-            ),
-            key(
-                "idle_connections_max",
-                "number",
-                "`1024`",
-                "0 to 65535",
-                "Unused connections kept for each endpoint and worker. 0 keeps none.",
-            ),
-            key("tls", "table", "none", "", "Endpoints speak TLS ([tls.md](tls.md))."),
-            key(
-                "tls.verify",
-                "flag",
-                "`true`",
-                "",
-                "Whether their certificates are verified. `false` believes whoever answers.",
-            ),
-            key(
-                "tls.ca",
-                "path",
-                "what the system trusts",
-                "relative to this file",
-                "PEM: the authorities that their certificates are verified by.",
-            ),
-            key(
-                "tls.sni",
-                "name",
-                "the endpoint's host",
-                "a host or an IP address",
-                "The name that is asked for, and that the certificate must be for.",
-            ),
-            key(
-                "tls.cert",
-                "path",
-                "none",
-                "with `key`",
-                "PEM: the certificate to show to endpoints that ask for one.",
-            ),
-            key("tls.key", "path", "none", "with `cert`", "PEM: its key, not encrypted."),
-            key("tls.min_version", "word", "`\"1.2\"`", "`1.2`, `1.3`", "The oldest version."),
-            key("timeouts", "table", "`{}`", "", "The five keys below."),
-            key(
-                "timeouts.connect",
-                "timeout",
-                "`\"3s\"`",
-                "10 ms to a day",
-                "To connect to an endpoint, all addresses of its name and the TLS handshake together: 504.",
-            ),
-            key(
-                "timeouts.response",
-                "timeout",
-                "`\"15s\"`",
-                "10 ms to a day",
-                "From the end of the request to the head of the answer: 504.",
-            ),
-            key(
-                "timeouts.body",
-                "timeout",
-                "`\"60s\"`",
-                "10 ms to a day",
-                "Between two reads of the answer's body; then the answer is cut.",
-            ),
-            key(
-                "timeouts.idle",
-                "timeout",
-                "`\"50s\"`",
-                "10 ms to a day",
-                "How long an unused connection is kept. Keep it below the endpoint's own.",
-            ),
-            key(
-                "timeouts.tunnel",
-                "timeout",
-                "`\"1h\"`",
-                "10 ms to a day",
-                "How long a tunnel (Upgrade) may carry nothing in either direction.",
-            ),
-            key(
-                "timeouts.tunnel_total",
-                "timeout",
-                "none",
-                "10 ms to a day",
-                "How long a tunnel may last, whatever it carries.",
-            ),
-        ],
-    },
+    upstream::UPSTREAM,
+    health::HEALTH,
+    health::BREAKER,
     requests::ROUTE,
     requests::WHEN,
     requests::FILTER,

@@ -62,8 +62,8 @@ fn table(entries: &[Entry], key: &str) -> Json {
     object(entries, |entry| match named {
         Some(name) if std::ptr::eq(name, entry) => plain(&entry.value, &entry.key),
         Some(_) => hidden(&entry.value),
-        // A condition's `cookie` is a name.
-        None if key == CONDITIONS => plain(&entry.value, &entry.key),
+        // The `cookie` of a condition and of `sticky` is a name.
+        None if key == CONDITIONS || key == STICKY => plain(&entry.value, &entry.key),
         None => under(&entry.key, &entry.value),
     })
 }
@@ -119,6 +119,9 @@ fn without_secrets(text: &str) -> String {
 
 const SECRET_NAMES: &[&str] = &["authorization", "proxy-authorization", "cookie", "set-cookie"];
 const SECRET_PARTS: &[&str] = &["token", "secret", "password", "api-key", "apikey"];
+
+/// The key of an upstream whose table names a cookie.
+const STICKY: &str = "sticky";
 
 /// Keys whose value is the name of what stands beside them.
 const NAMES: &[&str] = &["name", "header", "cookie", "query"];

@@ -145,14 +145,19 @@ pub fn all_hold(conditions: &[Condition], context: &RequestContext) -> bool {
     conditions.iter().all(|condition| condition.holds(context))
 }
 
-/// The slot of a value, from 0: SipHash-1-3 with the key 0 over the salt, a zero byte and the value,
-/// scaled down. The same on every node, in every release.
+/// The slot of a value, from 0: its [`value_hash`], scaled down.
 pub fn slot(salt: &str, value: &[u8]) -> u16 {
+    ((u128::from(value_hash(salt, value)) * u128::from(SLOTS)) >> 64) as u16
+}
+
+/// SipHash-1-3 with the key 0 over a salt, a zero byte and a value: the same on every node, in every
+/// release.
+pub fn value_hash(salt: &str, value: &[u8]) -> u64 {
     let mut hasher = SipHasher13::new();
     hasher.write(salt.as_bytes());
     hasher.write(&[0]);
     hasher.write(value);
-    ((u128::from(hasher.finish()) * u128::from(SLOTS)) >> 64) as u16
+    hasher.finish()
 }
 
 impl Test {

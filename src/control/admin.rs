@@ -193,10 +193,11 @@ fn router(shared: Shared) -> Router {
 }
 
 /// Everything that there is: method, path, and who answers.
-fn resources() -> [(&'static str, &'static str, MethodRouter<Shared>); 7] {
+fn resources() -> [(&'static str, &'static str, MethodRouter<Shared>); 8] {
     [
         ("GET", "/metrics", get(answers::metrics)),
         ("GET", "/v1/config", get(config::config)),
+        ("GET", "/v1/events", get(answers::events)),
         ("GET", "/v1/explain", get(explain::explain)),
         ("GET", "/v1/ready", get(answers::ready)),
         ("POST", "/v1/reload", post(answers::reload)),

@@ -10,7 +10,7 @@ use crate::observe::access_log::LogBuffer;
 use crate::observe::render::WorkerView;
 use crate::observe::{SeriesRegistry, WorkerCounters};
 use crate::snapshot::Snapshot;
-use crate::upstream::EndpointId;
+use crate::upstream::{EndpointId, Standings};
 use crate::worker::inbox::inbox;
 use crate::worker::{Change, InboxSender, Message, Opened, Report, Setup};
 
@@ -157,6 +157,14 @@ impl Fleet {
         }
     }
 
+    /// Tells every worker how much of their shares upstreams and endpoints take.
+    pub fn standings(&mut self, standings: &Arc<Standings>) {
+        for worker in &mut self.workers {
+            worker.unsent.standings = Some(Message::Standings(standings.clone()));
+            worker.flush();
+        }
+    }
+
     /// Has every worker drain.
     pub fn drain(&mut self, delay_ms: u64, bound_ms: u64) {
         for worker in &mut self.workers {
@@ -209,6 +217,7 @@ mod tests {
     use crate::control::listen::{self, tests::plan};
     use crate::limits::INBOX_MESSAGES;
     use crate::snapshot::{Ids, load_text};
+    use crate::upstream::Standing;
     use crate::worker::Inbox;
 
     fn fleet() -> (Fleet, Inbox) {
@@ -239,13 +248,24 @@ mod tests {
         fleet.drain(0, 1);
         fleet.addresses(&addresses(1000));
         fleet.addresses(&addresses(1001));
+        let out = |id| Standings {
+            endpoints: vec![(EndpointId(id), Standing::OUT)],
+            ..Standings::default()
+        };
+        fleet.standings(&Arc::new(out(1)));
+        fleet.standings(&Arc::new(out(2)));
         assert!(fleet.retry(), "still full");
         let first: Vec<_> = inbox.messages.try_iter().collect();
         assert_eq!(first.len(), INBOX_MESSAGES);
         assert!(!fleet.retry(), "all sent");
         let rest: Vec<_> = inbox.messages.try_iter().collect();
-        assert!(matches!(&*rest, [Message::Addresses(newest), Message::Drain { .. }]
-            if newest[0].0 == EndpointId(1001)));
+        let [Message::Addresses(newest), Message::Standings(standings), Message::Drain { .. }] =
+            &*rest
+        else {
+            panic!("the newest of each: {rest:?}");
+        };
+        assert_eq!(newest[0].0, EndpointId(1001));
+        assert_eq!(**standings, out(2));
     }
 
     #[test]

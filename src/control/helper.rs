@@ -23,6 +23,7 @@ use crate::observe::Gauge;
 use crate::observe::access_log::AccessLogPlan;
 use crate::snapshot::{Ids, Snapshot};
 use crate::tls::files::Stamp;
+use crate::upstream::EndpointId;
 use crate::worker::Report;
 
 /// A name and the port that goes with it.
@@ -43,6 +44,8 @@ pub enum Event {
     Resolved(HostPort, Result<Vec<SocketAddr>, String>),
     /// So were all that were asked for.
     ResolvedAll,
+    /// An endpoint was checked; a failure says why.
+    Checked(EndpointId, Result<(), Box<str>>),
 }
 
 /// A configuration that can take force.

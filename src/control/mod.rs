@@ -9,6 +9,7 @@ pub mod admin;
 pub mod source;
 
 mod certificates;
+mod checks;
 mod cores;
 mod fleet;
 mod helper;
@@ -155,7 +156,7 @@ impl Launch {
         let (view, shown) = watch::channel(self.view(&snapshot, &admin, descriptors));
         let (in_force, taken) = watch::channel(taken);
         let measure = self.measure(&helpers, &series, writer.tallies(), taken.clone());
-        tokio::spawn(admin.serve(Shown { view: shown, taken, measure }, sender));
+        tokio::spawn(admin.serve(Shown { view: shown, taken, measure }, sender.clone()));
 
         let names = Names::new(&snapshot, Instant::now());
         let banner = self.options.banner.clone();
@@ -180,6 +181,7 @@ impl Launch {
         let fleet = fleet.map_err(cannot("a worker cannot start"))?;
         drop(snapshot);
         supervisor.access_log = Some(writer);
+        supervisor.check_endpoints(sender);
         supervisor.started_with(fleet, Instant::now());
         let code = supervisor.run(&mut signals, &mut events).await;
         if let Some(writer) = supervisor.access_log {

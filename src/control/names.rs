@@ -96,6 +96,12 @@ impl Names {
         }
     }
 
+    /// The addresses of an endpoint that is known by name; none for others.
+    pub fn addresses(&self, endpoint: EndpointId) -> Vec<SocketAddr> {
+        let name = self.wanted.get(&endpoint);
+        name.and_then(|name| self.known.get(name)).cloned().unwrap_or_default()
+    }
+
     /// The round is over.
     pub fn answered_all(&mut self) {
         self.asking = false;

@@ -4,6 +4,7 @@
 //! inboxes that never block.
 
 mod reload;
+mod standings;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -24,6 +25,7 @@ use crate::observe::render::{Phase, ProcessView};
 use crate::snapshot::{ListenerId, Snapshot};
 use crate::worker::Report;
 use reload::Reloads;
+use standings::Standing;
 
 /// What the control thread knows and decides.
 #[derive(Debug)]
@@ -46,6 +48,7 @@ pub struct Supervisor {
     /// Workers that have not started yet, and until when they may.
     starting: Option<Waiting>,
     reloads: Reloads,
+    standing: Standing,
     draining: Option<Waiting>,
     exit: Option<u8>,
 }
@@ -81,6 +84,7 @@ impl Supervisor {
             banner,
             starting: None,
             reloads: Reloads::default(),
+            standing: Standing::new(Instant::now()),
             draining: None,
             exit: None,
         };
@@ -94,6 +98,7 @@ impl Supervisor {
         self.fleet = fleet;
         self.starting = Some(self.wait(now, START_MS));
         self.publish(|_| {});
+        self.judge_current(now);
         self.next_reload(now);
     }
 
@@ -155,6 +160,7 @@ impl Supervisor {
                 }
             }
             Event::ResolvedAll => self.names.answered_all(),
+            Event::Checked(endpoint, result) => self.on_checked(endpoint, result, now),
         }
     }
 
@@ -166,6 +172,7 @@ impl Supervisor {
             self.names.answered_all();
         }
         self.broadcast_addresses();
+        self.on_standing_due(now);
         self.fleet.retry();
         if let Some(late) = self.starting.take_if(|waiting| waiting.until <= now) {
             tracing::error!("{} did not start within {START_MS} ms", late.names());
@@ -187,6 +194,7 @@ impl Supervisor {
             .map(|waiting| waiting.until)
             .chain(self.reloads.due())
             .chain(self.names.due())
+            .chain(self.standing.due())
             .chain(self.fleet.has_unsent().then(|| now + retry))
             .min()
             .unwrap_or(now + Duration::from_secs(3600))

@@ -3,7 +3,10 @@
 mod exposition;
 mod prometheus;
 mod series;
+mod standings;
 mod status;
+
+pub use standings::{BreakerView, EndpointStanding, EventView, StandingsView, UpstreamStanding};
 
 use std::sync::Arc;
 
@@ -47,6 +50,8 @@ pub struct ProcessView {
     pub workers: Vec<WorkerView>,
     /// The labels of the configuration in force.
     pub names: Arc<Names>,
+    /// What is said of upstreams and their endpoints.
+    pub standings: StandingsView,
     /// What is counted of routes, upstreams, endpoints, filters and listeners.
     pub series: SeriesView,
     /// Records that the access log took.

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use super::balance;
 use super::bridge;
 use super::exchange::Answer;
 use super::filters;
@@ -210,6 +211,7 @@ fn prepare(out: &mut Buf) {
 pub(super) fn begin_final(answer: &mut Answer, job: &Job<'_>) {
     answer.head_at = Some(Instant::now());
     filters::on_response(job.matched, job.context, &job.listener().name, answer);
+    balance::name_endpoint(answer, job);
     job.down.mid_answer.set(true);
     if let Some(total) = job.total {
         total.turn(Wait::TotalBegun);

@@ -41,6 +41,8 @@ pub struct Matched {
     pub progress: Cell<Progress>,
     /// Which of the route's targets was chosen.
     pub target: usize,
+    /// Whether the answer has to name the endpoint by a cookie.
+    pub names_endpoint: bool,
     /// The upstream, once it is chosen.
     pub upstream: Option<Rc<Upstream>>,
     /// Its numbers as they stood then.
@@ -56,6 +58,7 @@ impl Matched {
             terms: Terms::default(),
             progress: Cell::default(),
             target: 0,
+            names_endpoint: false,
             upstream: None,
             settings: None,
             endpoint: None,
@@ -84,6 +87,7 @@ impl Matched {
         self.held.clear();
         self.terms = Terms::default();
         self.progress.take();
+        self.names_endpoint = false;
         self.upstream = None;
         self.settings = None;
         self.endpoint = None;

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use super::answer;
+use super::balance;
 use super::bridge;
 use super::duplex;
 use super::exchange::{Exchange, Matched};
@@ -103,7 +104,10 @@ pub(super) async fn forward(exchange: &mut Exchange, place: &Place<'_>) -> Resul
             // After a stale connection its neighbours are no better: a new one.
             pooled,
         };
-        match attempt.run(exchange).await {
+        let ended = attempt.run(exchange).await;
+        let failed = ended.as_ref().err().map(|failed| (failed.kind, failed.stale));
+        balance::finish(exchange, place, &upstream, &endpoint, failed);
+        match ended {
             Err(_) if has_expired(total.as_ref()) => return Err(ErrorKind::TotalTimeout),
             Err(failed) if left > 0 && failed.allows_retry(exchange) => {
                 place.core.series.endpoint(endpoint.id.0, |it| it.retries.increment());
@@ -169,6 +173,7 @@ struct Attempt<'a> {
 
 impl Attempt<'_> {
     async fn run(&self, exchange: &mut Exchange) -> Result<Next, Failed> {
+        let _busy = self.endpoint.begin();
         let mut attached = Attached { lease: None, down: self.place.down, total: self.total };
         // A first try begins with the request, as far as microseconds go.
         if exchange.matched.progress.get().has_begun() || exchange.context.timing.retries > 0 {

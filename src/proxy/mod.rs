@@ -6,6 +6,7 @@ pub mod admit;
 pub mod forward;
 
 mod answer;
+mod balance;
 mod bridge;
 mod duplex;
 mod filters;

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use super::balance;
 use super::exchange::Exchange;
 use super::forward::Place;
 use super::serve::Ended;
@@ -9,7 +10,7 @@ use crate::context::Scope;
 use crate::error::ErrorKind;
 use crate::filter::Reply;
 use crate::route::{Action, Respond};
-use crate::upstream::{Endpoint, EndpointId, Upstream};
+use crate::upstream::{Endpoint, EndpointId, Upstream, Wish};
 
 /// Chooses the upstream.
 ///
@@ -50,8 +51,8 @@ fn answer(respond: &Respond) -> Reply {
     }
 }
 
-/// Picks an endpoint of the zone that the route asks for, another than `failed`, and writes down
-/// what it is sent as Host.
+/// Picks an endpoint as the route and the request ask for, another than `failed`, and writes down what
+/// it is sent as Host.
 ///
 /// # Errors
 /// There is none, or its Host would be none.
@@ -64,11 +65,15 @@ pub(super) fn pick(
     let Exchange { matched, context, .. } = exchange;
     let plans = matched.held.plans();
     let route = plans.route().ok_or(ErrorKind::RouteMissing)?;
-    let zone = route.zone(matched.target);
-    let endpoint = match failed {
-        None => upstream.pick(zone)?,
-        Some(failed) => upstream.pick_other(failed, zone).ok_or(ErrorKind::NoEndpoint)?,
+    let settings = matched.settings.as_ref().ok_or(ErrorKind::NoEndpoint)?;
+    let wish = Wish {
+        failed,
+        now_ms: place.core.now_ms(),
+        ..balance::wish(route, matched.target, &settings.balance, context)
     };
+    let endpoint = upstream.pick(&wish)?;
+    matched.names_endpoint =
+        balance::wants_cookie(&settings.balance, &wish, &upstream.name, &endpoint);
     if !route.rewrites_host() {
         return Ok(endpoint);
     }

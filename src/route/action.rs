@@ -3,7 +3,7 @@
 use crate::context::{Scope, Template};
 use crate::error::ErrorKind;
 use crate::http::uri::valid_host;
-use crate::upstream::UpstreamId;
+use crate::upstream::{EndpointId, UpstreamId};
 
 /// What becomes of a request that takes a route.
 #[derive(Debug)]
@@ -34,6 +34,17 @@ pub struct Target {
     pub weight: u32,
     /// Only endpoints of this zone, where given.
     pub zone: Option<Box<str>>,
+    /// This endpoint, where given.
+    pub directed: Option<Directed>,
+}
+
+/// `endpoint` and `fallback` of a target (R18).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Directed {
+    /// Which one.
+    pub endpoint: EndpointId,
+    /// Whether another one takes its requests where it cannot.
+    pub fallback: bool,
 }
 
 /// `redirect`
@@ -172,6 +183,7 @@ mod tests {
             upstream: UpstreamId(index as u32),
             weight: *weight,
             zone: None,
+            directed: None,
         };
         Targets::Weighted(weights.iter().enumerate().map(target).collect())
     }

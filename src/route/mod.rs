@@ -8,7 +8,7 @@ pub mod plan;
 pub mod rewrite;
 pub mod table;
 
-pub use action::{Action, Redirect, Respond, Target, Targets};
+pub use action::{Action, Directed, Redirect, Respond, Target, Targets};
 pub use explain::{Explanation, NearMiss, Step};
 pub use path::{Matcher, PathPattern};
 pub use plan::{Extra, Host, PathPolicy, RouteId, RoutePlan};

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::action::Action;
+use super::action::{Action, Directed};
 use super::path::Matcher;
 use super::rewrite::Rewrite;
 use crate::context::condition::all_hold;
@@ -102,6 +102,14 @@ impl RoutePlan {
     #[inline]
     pub fn holds(&self, context: &RequestContext) -> bool {
         all_hold(self.conditions(), context)
+    }
+
+    /// The endpoint to which one of its targets sends all its requests (R18).
+    pub fn directed(&self, target: usize) -> Option<Directed> {
+        match &self.action {
+            Action::Forward(targets) => targets.all().get(target)?.directed,
+            Action::Redirect(_) | Action::Respond(_) => None,
+        }
     }
 
     /// The zone to which one of its targets is limited (R17).

@@ -6,8 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use super::{
-    AdminPlan, DriverChoice, Http2Plan, Ids, ListenerPlan, RuntimePlan, Snapshot, filters, rivals,
-    routes, tls, upstreams,
+    AdminPlan, DriverChoice, Http2Plan, Ids, ListenerPlan, RuntimePlan, Snapshot, balance, filters,
+    health, rivals, routes, tls, upstreams,
 };
 use crate::config::decode::Decoder;
 use crate::config::diagnostic::Span;
@@ -23,7 +23,7 @@ use crate::observe::series::EndpointName;
 use crate::proxy_protocol::Mode;
 use crate::route::{RoutePlan, RouteTable};
 use crate::tls::ServerTls;
-use crate::upstream::{UpstreamId, UpstreamPlan};
+use crate::upstream::UpstreamPlan;
 
 /// Compiles a TOML text: the snapshot and warnings.
 ///
@@ -73,9 +73,13 @@ pub fn compile_tree(
         check_head(listener, &mut found);
         check_proxy_protocol(listener, &mut found);
     });
-    config.upstreams.iter().for_each(|upstream| upstreams::check_endpoints(upstream, &mut found));
+    config.upstreams.iter().for_each(|upstream| {
+        upstreams::check_endpoints(upstream, &mut found);
+        health::check(upstream, &mut found);
+    });
     let whole: Vec<_> = rules.iter().filter_map(|(r, rule)| Some((*r, rule.as_ref()?))).collect();
     rivals::check(&config, &whole, &mut found);
+    balance::check(&config, &mut found);
     let mut tls = tls::Compiled::new(&config, ids);
     found.append(take(&mut tls.files.errors));
     if !found.is_empty() {
@@ -221,11 +225,12 @@ fn snapshot(
     let listeners: Vec<_> = (config.listeners.iter().zip(tls.listeners))
         .map(|(written, tls)| Arc::new(listener(written, tls, ids)))
         .collect();
+    let zone = config.runtime.zone.as_deref();
     let upstreams: Vec<_> = (config.upstreams.iter().zip(tls.upstreams))
-        .map(|(written, tls)| Arc::new(upstreams::upstream(written, tls, ids)))
+        .map(|(written, tls)| Arc::new(upstreams::upstream(written, tls, zone, ids)))
         .collect();
-    let by_name: HashMap<&str, UpstreamId> =
-        upstreams.iter().map(|upstream| (&*upstream.name, upstream.id)).collect();
+    let by_name: HashMap<&str, &UpstreamPlan> =
+        upstreams.iter().map(|upstream| (&*upstream.name, &**upstream)).collect();
     let rules = rules.into_iter().filter_map(|(written, rule)| Some((written, rule?)));
     let plans: Vec<Arc<RoutePlan>> = (rules.enumerate())
         .map(|(index, (written, rule))| Arc::new(routes::plan(written, rule, index, &by_name, ids)))
@@ -316,6 +321,7 @@ fn runtime(written: &written::Runtime) -> RuntimePlan {
         connections_max: written.connections_max,
         drain_ms: written.drain_ms.unwrap_or(DRAIN_MS),
         drain_delay_ms: written.drain_delay_ms.unwrap_or(0),
+        zone: written.zone.clone(),
     }
 }
 

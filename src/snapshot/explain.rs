@@ -12,7 +12,7 @@ use crate::error::ErrorKind;
 use crate::filter::{Entry, Phase};
 use crate::http::uri::PathFacts;
 use crate::route::{Action, Explanation, RoutePlan, Target, Targets};
-use crate::upstream::{EndpointPlan, UpstreamPlan};
+use crate::upstream::{EndpointPlan, ShardPlan, UpstreamPlan};
 
 /// The request that is asked about.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -278,7 +278,8 @@ fn add_route(
         }
         Action::Forward(targets) => {
             let total: u32 = targets.all().iter().map(|target| target.weight).sum();
-            let values = targets.all().iter().map(|one| target(snapshot, route, one, total));
+            let values =
+                targets.all().iter().map(|one| target(snapshot, (route, context), one, total));
             answer["targets"] = values.collect();
             let path = match route.upstream_path(context.path(), &mut out) {
                 Ok(path) => text(path),
@@ -382,7 +383,7 @@ fn upstream_host(
     let first = targets.all().iter().find(|target| target.weight > 0);
     let upstream = first.and_then(|target| upstream_of(snapshot, target));
     let endpoint = first.zip(upstream).and_then(|(target, upstream)| {
-        usable(upstream, target).find(|endpoint| endpoint.weight > 0)
+        usable(upstream, target).find(|it| it.weight > 0 || target.directed.is_some())
     });
     let mut scope = Scope::of_request(context, route.matched(context.path()));
     scope.listener = listener;
@@ -404,12 +405,24 @@ fn usable<'a>(
     upstream: &'a UpstreamPlan,
     target: &'a Target,
 ) -> impl Iterator<Item = &'a EndpointPlan> {
-    let here = |endpoint: &&EndpointPlan| target.zone.is_none() || endpoint.zone == target.zone;
+    let only = target.directed.filter(|directed| !directed.fallback);
+    let here = move |endpoint: &&EndpointPlan| {
+        let zone = target.zone.is_none() || endpoint.zone == target.zone;
+        zone && only.is_none_or(|only| only.endpoint == endpoint.id)
+    };
     upstream.endpoints.iter().filter(here)
 }
 
-fn target(snapshot: &Snapshot, route: &RoutePlan, target: &Target, total: u32) -> Value {
+fn target(
+    snapshot: &Snapshot,
+    (route, context): (&RoutePlan, &RequestContext),
+    target: &Target,
+    total: u32,
+) -> Value {
     let Some(upstream) = upstream_of(snapshot, target) else { return Value::Null };
+    let shard = shard(upstream, route, target, context);
+    let zone = shard.as_ref().map(|(_, zone)| *zone);
+    let here = |it: &&EndpointPlan| zone.is_none() || it.zone.as_deref() == zone;
     let endpoint = |endpoint: &EndpointPlan| {
         json!({
             "address": &*endpoint.authority,
@@ -422,7 +435,9 @@ fn target(snapshot: &Snapshot, route: &RoutePlan, target: &Target, total: u32) -
         "weight": target.weight,
         "share": f64::from(target.weight) / f64::from(total.max(1)),
         "zone": target.zone.as_deref(),
-        "endpoints": usable(upstream, target).map(endpoint).collect::<Vec<_>>(),
+        "balance": upstream.balance.policy.name(),
+        "shard": shard.map(|(bucket, zone)| json!({ "bucket": bucket, "zone": zone })),
+        "endpoints": usable(upstream, target).filter(here).map(endpoint).collect::<Vec<_>>(),
         "timeouts_ms": {
             "connect": upstream.connect_timeout_ms,
             "response": route.response_timeout_ms.unwrap_or(upstream.response_timeout_ms),
@@ -430,6 +445,19 @@ fn target(snapshot: &Snapshot, route: &RoutePlan, target: &Target, total: u32) -
             "total": route.total_timeout_ms,
         },
     })
+}
+
+/// The bucket and the zone that a request's key decides (G14).
+fn shard<'a>(
+    upstream: &'a UpstreamPlan,
+    route: &RoutePlan,
+    target: &Target,
+    context: &RequestContext,
+) -> Option<(usize, &'a str)> {
+    let plan = upstream.balance.shard.as_ref().filter(|_| target.zone.is_none())?;
+    let bucket = |value: &[u8]| Some(value).filter(|it| !it.is_empty()).map(ShardPlan::bucket);
+    let bucket = plan.key.with(context, route.matched(context.path()), bucket).flatten()?;
+    Some((bucket, plan.zone(bucket)))
 }
 
 fn text(bytes: &[u8]) -> String {

@@ -3,11 +3,13 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use crate::filter::{FilterId, Kept};
 use crate::observe::Names;
 use crate::route::RouteId;
 use crate::tls;
+use crate::upstream::balance::{HashTable, Seat};
 use crate::upstream::{EndpointAddress, EndpointId, Protocol, Tallies, UpstreamId};
 
 /// Identity of a listener: its name and its address as configured, so that one whose port the system
@@ -28,6 +30,7 @@ pub struct Ids {
     filters: Given<Box<str>>,
     endpoints: Given<(UpstreamId, EndpointAddress, Spoken)>,
     tallies: HashMap<EndpointId, Tallies>,
+    hash_tables: HashMap<UpstreamId, Arc<HashTable>>,
     /// State of filters.
     pub kept: Kept,
     /// Ticket keys and sessions to upstreams.
@@ -70,6 +73,19 @@ impl Ids {
         self.tallies.entry(endpoint).or_default().clone()
     }
 
+    /// Where the keys of an upstream's requests fall to: made anew only where its endpoints or their
+    /// weights are others.
+    pub fn hash_table(&mut self, upstream: UpstreamId, seats: Vec<Seat>) -> Arc<HashTable> {
+        match self.hash_tables.get(&upstream) {
+            Some(table) if table.is_of(&seats) => table.clone(),
+            _ => {
+                let table = Arc::new(HashTable::new(seats));
+                self.hash_tables.insert(upstream, table.clone());
+                table
+            }
+        }
+    }
+
     /// Forgets everything that the snapshot in force, which these are the names of, does not use:
     /// what came in with one that was compiled and then could not take force, and what was in force
     /// before. Comes before a compilation.
@@ -80,6 +96,7 @@ impl Ids {
         self.filters.retain(|id| in_force.filters.holds(id));
         self.endpoints.retain(|id| in_force.endpoints.holds(id));
         self.tallies.retain(|id, _| in_force.endpoints.holds(id.0));
+        self.hash_tables.retain(|id, _| in_force.upstreams.holds(id.0));
     }
 
     /// How many things have an id, of all kinds.

@@ -8,7 +8,9 @@ pub mod explain;
 pub mod ids;
 pub mod load;
 
+mod balance;
 mod filters;
+mod health;
 mod rivals;
 mod routes;
 mod tls;
@@ -79,6 +81,8 @@ pub struct RuntimePlan {
     pub drain_ms: u64,
     /// `drain_delay`: how long to go on accepting while `ready` says no.
     pub drain_delay_ms: u64,
+    /// `zone`: where this node is.
+    pub zone: Option<Box<str>>,
 }
 
 /// `[admin]`

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::Ids;
+use super::upstreams::address;
 use crate::config::decode::{Decoder, hint};
 use crate::config::diagnostic::Span;
 use crate::config::read::string;
@@ -18,10 +19,10 @@ use crate::http::host::{HostText, has_empty_label, host_name};
 use crate::http::uri::{Allow, Deny, valid_host};
 use crate::limits::*;
 use crate::route::{
-    Action, Extra, Host, Matcher, PathPolicy, Redirect, Respond, Rewrite, RoutePlan, Target,
-    Targets,
+    Action, Directed, Extra, Host, Matcher, PathPolicy, Redirect, Respond, Rewrite, RoutePlan,
+    Target, Targets,
 };
-use crate::upstream::UpstreamId;
+use crate::upstream::UpstreamPlan;
 
 /// A route whose own values are right; what it has to do with others is not looked at.
 pub(super) struct Rule {
@@ -158,12 +159,14 @@ fn check_upstream_keys(written: &written::Route<'_>, found: &mut Diagnostics) {
             .remedy("keep one of them"),
         );
     }
+    check_fallback(written, found);
     let unread = matches!(written.action, written::Action::Unread);
     if unread || written.upstreams().next().is_some() {
         return;
     }
     let spans = [
         ("zone", written.zone.as_ref().map(Spanned::span)),
+        ("endpoint", written.endpoint.as_ref().map(Spanned::span)),
         ("skip_segments", written.skip_segments.as_ref().map(Spanned::span)),
         ("rewrite", written.rewrite.map(|node| node.span.clone())),
         ("host_rewrite", written.host_rewrite.map(|node| node.span.clone())),
@@ -173,6 +176,26 @@ fn check_upstream_keys(written: &written::Route<'_>, found: &mut Diagnostics) {
         let message = format!("`{key}` does nothing: the route has no upstream");
         let remedy = format!("remove `{key}`, or give the route an `upstream`");
         found.push(Diagnostic::error(span, message).label("never used").remedy(remedy));
+    }
+}
+
+/// Only where an endpoint is named there is a question who else may take its requests.
+fn check_fallback(written: &written::Route<'_>, found: &mut Diagnostics) {
+    let targets = match &written.action {
+        written::Action::Targets(targets) => &*targets.value,
+        _ => &[],
+    };
+    let none = written.endpoint.is_none();
+    let own = targets.iter().filter(|one| none && one.endpoint.is_none());
+    let own = own.filter_map(|one| one.fallback.as_ref());
+    let whole = written
+        .fallback
+        .as_ref()
+        .filter(|_| none && targets.iter().all(|target| target.endpoint.is_none()));
+    for fallback in own.chain(whole) {
+        let error =
+            Diagnostic::error(fallback.span(), "`fallback` does nothing without `endpoint`");
+        found.push(error.label("never used").remedy("remove it, or name an `endpoint`"));
     }
 }
 
@@ -272,7 +295,7 @@ pub(super) fn plan(
     written: &written::Route<'_>,
     rule: Rule,
     index: usize,
-    upstreams: &HashMap<&str, UpstreamId>,
+    upstreams: &HashMap<&str, &UpstreamPlan>,
     ids: &mut Ids,
 ) -> RoutePlan {
     let action = action(written, rule.redirect, upstreams);
@@ -299,25 +322,27 @@ pub(super) fn plan(
 fn action(
     written: &written::Route<'_>,
     redirect: Option<Redirect>,
-    upstreams: &HashMap<&str, UpstreamId>,
+    upstreams: &HashMap<&str, &UpstreamPlan>,
 ) -> Action {
-    let zone = |own: &Option<Spanned<Box<str>>>| {
-        own.as_ref().or(written.zone.as_ref()).map(|zone| zone.value.clone())
-    };
-    let target = |upstream: &Spanned<Box<str>>, weight, own: &Option<_>| Target {
-        upstream: upstreams[&*upstream.value],
-        weight,
-        zone: zone(own),
+    let target = |upstream: &Spanned<Box<str>>, weight, own: Option<&written::route::Target>| {
+        let plan = upstreams[&*upstream.value];
+        let zone = own.and_then(|own| own.zone.as_ref()).or(written.zone.as_ref());
+        Target {
+            upstream: plan.id,
+            weight,
+            zone: zone.map(|zone| zone.value.clone()),
+            directed: directed(written, own, plan),
+        }
     };
     match &written.action {
         written::Action::Upstream(upstream) => {
-            Action::Forward(Targets::One(target(upstream, WEIGHT_DEFAULT, &None)))
+            Action::Forward(Targets::One(target(upstream, WEIGHT_DEFAULT, None)))
         }
         written::Action::Targets(targets) => {
             let weight =
                 |weight: Option<usize>| weight.and_then(|weight| u32::try_from(weight).ok());
             let target = |one: &written::route::Target| {
-                target(&one.upstream, weight(one.weight).unwrap_or(WEIGHT_DEFAULT), &one.zone)
+                target(&one.upstream, weight(one.weight).unwrap_or(WEIGHT_DEFAULT), Some(one))
             };
             let mut targets: Vec<Target> = targets.value.iter().map(target).collect();
             match targets.len() {
@@ -335,6 +360,19 @@ fn action(
         })),
         written::Action::Unread => unreachable!("such a route has no rule"),
     }
+}
+
+/// The endpoint that a target names, or its route.
+fn directed(
+    route: &written::Route<'_>,
+    own: Option<&written::route::Target>,
+    upstream: &UpstreamPlan,
+) -> Option<Directed> {
+    let named = own.and_then(|own| own.endpoint.as_ref()).or(route.endpoint.as_ref())?;
+    let address = address(named.value.clone());
+    let endpoint = upstream.endpoints.iter().find(|one| one.address == address)?;
+    let fallback = own.and_then(|own| own.fallback.as_ref()).or(route.fallback.as_ref());
+    Some(Directed { endpoint: endpoint.id, fallback: fallback.is_some_and(|flag| flag.value) })
 }
 
 fn path_policy(written: written::PathPolicy) -> PathPolicy {

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::{Ids, tls};
+use super::{Ids, balance, health, tls};
 use crate::config::diagnostic::Span;
 use crate::config::read::Address;
 use crate::config::written::{self, Config, Route};
@@ -67,6 +67,7 @@ pub(super) fn upstream_timeouts(plan: &UpstreamPlan) -> [u64; 6] {
 pub(super) fn upstream(
     written: &written::Upstream,
     tls: Option<Arc<ClientTls>>,
+    zone: Option<&str>,
     ids: &mut Ids,
 ) -> UpstreamPlan {
     let id = ids.upstream(&written.name.value);
@@ -86,6 +87,10 @@ pub(super) fn upstream(
         tunnel_total_timeout_ms: timeouts.tunnel_total_ms,
         in_flight_max: written.in_flight_max.unwrap_or(0),
         idle_connections_max: written.idle_connections_max.unwrap_or(POOL_IDLE_DEFAULT),
+        balance: balance::plan(written, id, zone, ids),
+        health: health::health(written),
+        breaker: health::breaker(written),
+        slow_start_ms: written.slow_start_ms.unwrap_or(0),
     }
 }
 
@@ -100,11 +105,7 @@ fn endpoint(
         written::Protocol::Http2 => Protocol::Http2,
         written::Protocol::Auto => Protocol::Auto,
     };
-    let address = match written.address.value.clone() {
-        Address::Socket(address) => EndpointAddress::Socket(address),
-        Address::Name(host, port) => EndpointAddress::Name(host, port),
-        Address::Unix(path) => EndpointAddress::Unix(path),
-    };
+    let address = address(written.address.value.clone());
     let weight = written.weight.and_then(|weight| u32::try_from(weight).ok());
     let id = ids.endpoint(upstream, &address, (protocol, tls.map(|tls| tls.identity())));
     EndpointPlan {
@@ -116,5 +117,14 @@ fn endpoint(
         authority: written.written.clone(),
         weight: weight.unwrap_or(WEIGHT_DEFAULT),
         zone: written.zone.clone(),
+    }
+}
+
+/// Where an endpoint is.
+pub(super) fn address(written: Address) -> EndpointAddress {
+    match written {
+        Address::Socket(address) => EndpointAddress::Socket(address),
+        Address::Name(host, port) => EndpointAddress::Name(host, port),
+        Address::Unix(path) => EndpointAddress::Unix(path),
     }
 }

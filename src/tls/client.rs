@@ -86,7 +86,7 @@ impl ClientTls {
         let identity = made_of.digest();
         let made = kept.client(identity, || {
             let roots = roots.filter(|_| verify).map(|(roots, _)| roots);
-            let config = Arc::new(Self::config(written, roots, pair)?);
+            let config = Arc::new(Self::configured(written, roots, pair)?);
             Ok::<_, rustls::Error>(ClientTls { config, name, verify, identity })
         });
         made.map_err(|error| {
@@ -96,7 +96,7 @@ impl ClientTls {
         .ok()
     }
 
-    fn config(
+    fn configured(
         written: &UpstreamTls,
         roots: Option<RootCertStore>,
         pair: Option<Chain>,
@@ -125,6 +125,11 @@ impl ClientTls {
         let by_host = || ServerName::try_from(bare.to_owned()).ok();
         let name = self.name.clone().or_else(by_address).or_else(by_host)?;
         Some(ClientSettings { client: self.clone(), name })
+    }
+
+    /// What rustls is told of it, for connections of the control thread.
+    pub fn config(&self) -> Arc<ClientConfig> {
+        self.config.clone()
     }
 
     /// Whether an endpoint's own name matters: it is verified, and nothing else is named.

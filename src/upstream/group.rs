@@ -6,15 +6,20 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::balance::RoundRobin;
+use super::balance::Policy;
+use super::balance::ewma::PeakEwma;
 use super::connect::Spoken;
-use super::plan::{EndpointAddress, EndpointId, EndpointPlan, Protocol, UpstreamId, UpstreamPlan};
+use super::members::{Members, Wish};
+use super::plan::{
+    BalancePlan, EndpointAddress, EndpointId, EndpointPlan, Protocol, UpstreamId, UpstreamPlan,
+};
 use super::pool::Pool;
 use super::shared::SharedPool;
-use super::standing::Standing;
+use super::standing::{Standing, Tally, WHOLE_PERMILLE};
+use crate::base::random::Random;
 use crate::error::ErrorKind;
 use crate::io::Stream;
-use crate::limits::POOL_IDLE_DEFAULT;
+use crate::limits::{EWMA_FAILURE_US, POOL_IDLE_DEFAULT};
 use crate::observe::WorkerCounters;
 
 /// An upstream as this core sees it. Its endpoints keep their state over reloads.
@@ -24,11 +29,28 @@ pub struct Upstream {
     /// Name in the configuration.
     pub name: Box<str>,
     settings: RefCell<Rc<Settings>>,
-    endpoints: RefCell<Vec<Rc<Endpoint>>>,
-    balance: RefCell<RoundRobin>,
+    members: RefCell<Members>,
+    random: Random,
     in_flight: Cell<usize>,
     in_flight_max: Cell<usize>,
     standing: Cell<Standing>,
+    /// What its requests have added to a share of less than all, in thousandths of a request.
+    admitted_permille: Cell<u16>,
+    /// Requests in flight that were let through to see whether it has recovered.
+    probes: Cell<u32>,
+    /// Endpoints that are isolated on this worker.
+    isolated: Cell<u32>,
+}
+
+/// What became of one try at an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// An answer that is no failure; the time to its head, in microseconds, where it is known.
+    Succeeded(Option<u64>),
+    /// No answer, none in time, or that of a failed gateway.
+    Failed,
+    /// It says nothing of the endpoint.
+    Neither,
 }
 
 /// An endpoint as this core sees it: what a configuration says of it, and its state.
@@ -57,6 +79,14 @@ pub struct EndpointState {
     pub(super) counters: Arc<WorkerCounters>,
     /// How much of its share it takes, as the control thread says.
     pub(super) standing: Cell<Standing>,
+    in_flight: Cell<u32>,
+    /// Of these, how many are to see whether it has recovered.
+    probes: Cell<u32>,
+    /// Failures in a row.
+    failures: Cell<u32>,
+    /// Until when it is isolated on this worker for those.
+    isolated_until_ms: Cell<Option<u64>>,
+    latency: Cell<PeakEwma>,
 }
 
 /// The numbers of an [`UpstreamPlan`], shared by this core's requests without an atomic count.
@@ -74,6 +104,12 @@ pub struct Settings {
     pub tunnel_total_timeout_ms: Option<u64>,
     /// See [`UpstreamPlan::idle_connections_max`].
     pub idle_connections_max: usize,
+    /// See [`UpstreamPlan::balance`].
+    pub balance: Arc<BalancePlan>,
+    /// Failures in a row that isolate an endpoint at once, 0 where none do.
+    pub consecutive: u32,
+    /// For how long at most.
+    pub open_ms: u64,
 }
 
 impl Settings {
@@ -85,6 +121,9 @@ impl Settings {
             tunnel_timeout_ms: plan.tunnel_timeout_ms,
             tunnel_total_timeout_ms: plan.tunnel_total_timeout_ms,
             idle_connections_max: plan.idle_connections_max,
+            balance: plan.balance.clone(),
+            consecutive: plan.breaker.endpoint.consecutive,
+            open_ms: plan.breaker.open_ms,
         }
     }
 }
@@ -96,7 +135,16 @@ impl fmt::Debug for Upstream {
 }
 
 /// A request in flight to an upstream; gives its place back on drop.
-pub struct Permit(Rc<Upstream>);
+pub struct Permit {
+    upstream: Rc<Upstream>,
+    probe: bool,
+}
+
+/// A try in flight at an endpoint, until it is dropped.
+pub struct Busy<'a> {
+    endpoint: &'a EndpointState,
+    probe: bool,
+}
 
 impl Upstream {
     /// An upstream without endpoints; [`Upstream::apply`] gives it some.
@@ -105,33 +153,84 @@ impl Upstream {
             id: plan.id,
             name: plan.name.clone(),
             settings: RefCell::new(Rc::new(Settings::of(plan))),
-            endpoints: RefCell::default(),
-            balance: RefCell::default(),
+            members: RefCell::default(),
+            random: Random::new(),
             in_flight: Cell::new(0),
             in_flight_max: Cell::new(0),
             standing: Cell::default(),
+            admitted_permille: Cell::new(0),
+            probes: Cell::new(0),
+            isolated: Cell::new(0),
         })
     }
 
-    /// Takes a plan over. `endpoints` are those of the plan, in its order; `workers` share its caps.
-    pub fn apply(&self, plan: &UpstreamPlan, endpoints: Vec<Rc<Endpoint>>, workers: usize) {
-        let same = {
-            let before = self.endpoints.borrow();
-            before.len() == endpoints.len()
-                && before.iter().zip(&endpoints).all(|(a, b)| a.id == b.id)
-        };
-        let weights = plan.endpoints.iter().map(|endpoint| endpoint.weight);
-        if !same || !self.balance.borrow().has_weights(weights.clone()) {
-            self.balance.replace(RoundRobin::new(weights));
-        }
-        self.in_flight_max.set(plan.in_flight_max.div_ceil(workers));
-        self.endpoints.replace(endpoints);
+    /// Takes a plan over. `endpoints` are those of the plan, in its order; `worker` is which of how
+    /// many that share its caps.
+    pub fn apply(&self, plan: &UpstreamPlan, endpoints: Vec<Rc<Endpoint>>, worker: (usize, usize)) {
+        self.in_flight_max.set(plan.in_flight_max.div_ceil(worker.1));
+        let isolated = endpoints.iter().filter(|endpoint| endpoint.is_isolated()).count();
+        self.isolated.set(u32::try_from(isolated).expect("at most ENDPOINTS_MAX"));
+        self.members.borrow_mut().apply(plan, endpoints, worker);
         self.settings.replace(Rc::new(Settings::of(plan)));
     }
 
-    /// Takes over what the control thread says of it.
+    /// Takes over what the control thread says of it. Comes after what it says of its endpoints.
     pub fn set_standing(&self, standing: Standing) {
         self.standing.set(standing);
+    }
+
+    /// Takes over what its endpoints take now.
+    pub fn refresh(&self) {
+        let mut members = self.members.borrow_mut();
+        let isolated = members.endpoints().iter().filter(|it| it.is_isolated()).count();
+        self.isolated.set(u32::try_from(isolated).expect("at most ENDPOINTS_MAX"));
+        members.refresh();
+    }
+
+    /// Lets endpoints back in whose isolation has lasted long enough.
+    pub fn sweep(&self, now_ms: u64) {
+        if self.isolated.get() == 0 {
+            return;
+        }
+        let is_over =
+            |it: &&Rc<Endpoint>| it.isolated_until_ms.get().is_some_and(|at| at <= now_ms);
+        let over = {
+            let members = self.members.borrow();
+            let over = members.endpoints().iter().filter(is_over);
+            over.map(|endpoint| endpoint.isolated_until_ms.set(None)).count()
+        };
+        if over > 0 {
+            self.refresh();
+        }
+    }
+
+    /// Counts what became of a try at one of its endpoints; a run of failures isolates it at once.
+    pub fn finish(&self, endpoint: &Endpoint, outcome: Outcome, tally: &Tally, now_ms: u64) {
+        let settings = self.settings.borrow();
+        match outcome {
+            Outcome::Neither => {}
+            Outcome::Succeeded(head_us) => {
+                tally.succeeded.increment();
+                tally.head_us.add(head_us.unwrap_or(0));
+                endpoint.failures.set(0);
+                if let (Some(us), Policy::Ewma) = (head_us, settings.balance.policy) {
+                    endpoint.observe(us, now_ms);
+                }
+            }
+            Outcome::Failed => {
+                tally.failed.increment();
+                endpoint.failures.set(endpoint.failures.get().saturating_add(1));
+                endpoint.observe(EWMA_FAILURE_US, now_ms);
+                let run =
+                    settings.consecutive > 0 && endpoint.failures.get() >= settings.consecutive;
+                if run && !endpoint.is_isolated() && self.members.borrow().may_isolate(endpoint.id)
+                {
+                    tally.isolated.increment();
+                    endpoint.isolated_until_ms.set(Some(now_ms + settings.open_ms));
+                    self.refresh();
+                }
+            }
+        }
     }
 
     /// Its timeouts and bounds.
@@ -143,42 +242,42 @@ impl Upstream {
     /// A place for one request.
     ///
     /// # Errors
-    /// [`ErrorKind::AtCapacity`] when `in_flight_max` requests are in flight.
+    /// [`ErrorKind::BreakerOpen`] for what is beyond its share; [`ErrorKind::AtCapacity`] when
+    /// `in_flight_max` requests are in flight.
     pub fn admit(self: &Rc<Self>) -> Result<Permit, ErrorKind> {
         let (taken, max) = (self.in_flight.get(), self.in_flight_max.get());
+        let standing = self.standing.get();
+        if standing != Standing::WHOLE && !self.has_share(standing) {
+            return Err(ErrorKind::BreakerOpen);
+        }
         if max > 0 && taken >= max {
             return Err(ErrorKind::AtCapacity);
         }
         self.in_flight.set(taken + 1);
-        Ok(Permit(self.clone()))
+        let probe = standing.probing;
+        self.probes.set(self.probes.get() + u32::from(probe));
+        Ok(Permit { upstream: self.clone(), probe })
     }
 
-    /// Another endpoint than the one that could not be reached, if there is one; only of `zone`,
-    /// where one is given.
-    pub fn pick_other(&self, failed: EndpointId, zone: Option<&str>) -> Option<Rc<Endpoint>> {
-        self.choose(zone, |endpoint| endpoint.id != failed)
+    fn has_share(&self, standing: Standing) -> bool {
+        if standing.probing {
+            return self.probes.get() == 0;
+        }
+        let sum = self.admitted_permille.get() + standing.share_permille.min(WHOLE_PERMILLE);
+        let whole = sum >= WHOLE_PERMILLE;
+        self.admitted_permille.set(if whole { sum - WHOLE_PERMILLE } else { sum });
+        whole
     }
 
-    /// The endpoint for the next request; only of `zone`, where one is given (R17).
+    /// The endpoint for a request.
     ///
     /// # Errors
-    /// [`ErrorKind::NoEndpoint`] when none has an address.
-    pub fn pick(&self, zone: Option<&str>) -> Result<Rc<Endpoint>, ErrorKind> {
-        self.choose(zone, |_| true).ok_or(ErrorKind::NoEndpoint)
-    }
-
-    fn choose(
-        &self,
-        zone: Option<&str>,
-        usable: impl Fn(&Endpoint) -> bool,
-    ) -> Option<Rc<Endpoint>> {
-        let endpoints = self.endpoints.borrow();
-        let usable = |index: usize| {
-            let endpoint: &Endpoint = &endpoints[index];
-            let here = zone.is_none() || endpoint.plan.zone.as_deref() == zone;
-            here && endpoint.is_reachable() && usable(endpoint)
-        };
-        self.balance.borrow_mut().pick(usable).map(|index| endpoints[index].clone())
+    /// [`ErrorKind::NoEndpoint`] when none of those that it may go to is usable.
+    pub fn pick(&self, wish: &Wish<'_>) -> Result<Rc<Endpoint>, ErrorKind> {
+        let mut members = self.members.borrow_mut();
+        let in_flight = self.in_flight.get().max(1);
+        let picked = members.pick(wish, in_flight, &self.random).ok_or(ErrorKind::NoEndpoint)?;
+        Ok(members.endpoints()[picked].clone())
     }
 }
 
@@ -201,6 +300,11 @@ impl Endpoint {
                 large_answers: Cell::new(false),
                 counters,
                 standing: Cell::default(),
+                in_flight: Cell::default(),
+                probes: Cell::default(),
+                failures: Cell::default(),
+                isolated_until_ms: Cell::default(),
+                latency: Cell::default(),
             }),
         })
     }
@@ -215,9 +319,13 @@ impl Endpoint {
         Rc::new(Endpoint { id: self.id, plan: plan.clone(), state: self.state.clone() })
     }
 
-    /// Takes over what the control thread says of it.
+    /// Takes over what the control thread says of it; where that is something, it holds in place of
+    /// what this worker has seen. [`Upstream::refresh`] follows.
     pub fn set_standing(&self, standing: Standing) {
         self.standing.set(standing);
+        if standing != Standing::WHOLE {
+            self.isolated_until_ms.set(None);
+        }
     }
 
     /// Takes over what its name resolved to. Connections to an address that has gone are closed
@@ -262,8 +370,42 @@ impl Endpoint {
         self.addresses.borrow().len()
     }
 
-    fn is_reachable(&self) -> bool {
+    pub(super) fn is_reachable(&self) -> bool {
         matches!(self.plan.address, EndpointAddress::Unix(_)) || self.address_count() > 0
+    }
+
+    /// A try begins.
+    pub fn begin(&self) -> Busy<'_> {
+        let probe = self.standing.get().probing;
+        self.in_flight.set(self.in_flight.get() + 1);
+        self.probes.set(self.probes.get() + u32::from(probe));
+        Busy { endpoint: &self.state, probe }
+    }
+
+    /// Tries in flight.
+    pub(super) fn in_flight(&self) -> u32 {
+        self.in_flight.get()
+    }
+
+    /// Whether a request is under way that is to see whether it has recovered.
+    pub(super) fn is_probed(&self) -> bool {
+        self.probes.get() > 0
+    }
+
+    /// Whether it is isolated on this worker, for failures in a row.
+    pub(super) fn is_isolated(&self) -> bool {
+        self.isolated_until_ms.get().is_some()
+    }
+
+    /// How long it has taken to the head of an answer, in microseconds.
+    pub(super) fn latency_us(&self, now_ms: u64) -> f64 {
+        self.latency.get().at(now_ms)
+    }
+
+    fn observe(&self, us: u64, now_ms: u64) {
+        let mut latency = self.latency.get();
+        latency.observe(us, now_ms);
+        self.latency.set(latency);
     }
 
     /// Closes idle connections that are too old or no longer alive, and of those that are shared the
@@ -293,16 +435,26 @@ impl std::ops::Deref for Endpoint {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let taken = self.0.in_flight.get();
+        let Permit { upstream, probe } = self;
+        let taken = upstream.in_flight.get();
         assert!(taken > 0, "a permit was taken");
-        self.0.in_flight.set(taken - 1);
+        upstream.in_flight.set(taken - 1);
+        upstream.probes.set(upstream.probes.get() - u32::from(*probe));
+    }
+}
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        let Busy { endpoint, probe } = self;
+        endpoint.in_flight.set(endpoint.in_flight.get() - 1);
+        endpoint.probes.set(endpoint.probes.get() - u32::from(*probe));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::upstream::Tallies;
+    use crate::upstream::{BreakerPlan, Tallies};
 
     fn plan(weights: &[u32]) -> UpstreamPlan {
         let endpoint = |(index, weight): (usize, &u32)| EndpointPlan {
@@ -328,6 +480,10 @@ mod tests {
             tunnel_total_timeout_ms: None,
             in_flight_max: 0,
             idle_connections_max: 1,
+            balance: Arc::default(),
+            health: None,
+            breaker: BreakerPlan::off(),
+            slow_start_ms: 0,
         }
     }
 
@@ -341,14 +497,19 @@ mod tests {
         }
         let upstream = Upstream::new(&plan);
         let endpoint = |plan: &EndpointPlan| Endpoint::new(plan.clone(), counters.clone());
-        upstream.apply(&plan, plan.endpoints.iter().map(endpoint).collect(), 1);
+        upstream.apply(&plan, plan.endpoints.iter().map(endpoint).collect(), (0, 1));
+        let in_zone = |zone| Wish { zone, ..Wish::default() };
         let mut counts = [0; 4];
         for _ in 0..8 {
-            counts[upstream.pick(Some("b")).expect("two are there").id.0 as usize] += 1;
+            let picked = upstream.pick(&in_zone(Some("b"))).expect("two are there");
+            counts[picked.id.0 as usize] += 1;
         }
         assert_eq!(counts, [0, 6, 2, 0]);
-        assert_eq!(upstream.pick(Some("c")).err(), Some(ErrorKind::NoEndpoint));
-        let other = |failed, zone| upstream.pick_other(EndpointId(failed), zone).map(|e| e.id);
+        assert_eq!(upstream.pick(&in_zone(Some("c"))).err(), Some(ErrorKind::NoEndpoint));
+        let other = |failed, zone| {
+            let wish = Wish { failed: Some(EndpointId(failed)), ..in_zone(zone) };
+            upstream.pick(&wish).map(|e| e.id).ok()
+        };
         assert_eq!(other(0, Some("a")), None);
         assert_eq!(other(1, Some("b")), Some(EndpointId(2)));
         assert!(other(1, None).is_some_and(|id| id != EndpointId(1)));
@@ -381,8 +542,9 @@ mod tests {
         let endpoints: Vec<_> = first.endpoints.iter().map(endpoint).collect();
         let upstream = Upstream::new(&first);
         for (weights, share) in [([1, 1], 2), ([1, 3], 3), ([1, 1], 2)] {
-            upstream.apply(&plan(&weights), endpoints.clone(), 1);
-            let picks = (0..4).map(|_| upstream.pick(None).expect("both are reachable").id);
+            upstream.apply(&plan(&weights), endpoints.clone(), (0, 1));
+            let picks =
+                (0..4).map(|_| upstream.pick(&Wish::default()).expect("both are reachable").id);
             assert_eq!(picks.filter(|id| *id == EndpointId(1)).count(), share, "{weights:?}");
         }
     }

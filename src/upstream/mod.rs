@@ -5,12 +5,21 @@ pub mod plan;
 pub mod balance;
 pub mod connect;
 pub mod group;
+pub mod judge;
+pub mod members;
 pub mod pool;
 pub mod standing;
 
 mod shared;
 
-pub use group::{Endpoint, Settings, Upstream};
-pub use plan::{EndpointAddress, EndpointId, EndpointPlan, Protocol, UpstreamId, UpstreamPlan};
+pub use balance::Policy;
+pub use group::{Busy, Endpoint, Outcome, Settings, Upstream};
+pub use judge::{Event as JudgeEvent, Judge};
+pub use members::Wish;
+pub use plan::{
+    BalancePlan, BreakerPlan, Check, EndpointAddress, EndpointBreaker, EndpointId, EndpointPlan,
+    HashPlan, HealthPlan, HttpCheck, Protocol, ShardPlan, StickyPlan, Token, UpstreamId,
+    UpstreamPlan,
+};
 pub use pool::Lease;
 pub use standing::{Standing, Standings, Tallies, Tally, Totals};

@@ -1,9 +1,15 @@
 //! What the configuration says of an upstream.
 
+pub mod balance;
+pub mod health;
+
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+
+pub use balance::{BalancePlan, HashPlan, ShardPlan, StickyPlan, Token};
+pub use health::{BreakerPlan, Check, EndpointBreaker, HealthPlan, HttpCheck};
 
 use super::standing::Tallies;
 use crate::tls::{ClientSettings, ClientTls};
@@ -43,6 +49,14 @@ pub struct UpstreamPlan {
     pub in_flight_max: usize,
     /// `idle_connections_max`: unused connections kept per endpoint and core.
     pub idle_connections_max: usize,
+    /// `balance` and what goes with it.
+    pub balance: Arc<BalancePlan>,
+    /// `health`: active checks, where there are any.
+    pub health: Option<HealthPlan>,
+    /// `breaker`
+    pub breaker: BreakerPlan,
+    /// `slow_start`: how long what comes back takes to its whole share; 0 is no time.
+    pub slow_start_ms: u64,
 }
 
 /// One address of an upstream.

@@ -91,6 +91,20 @@ pub(super) const ROUTE: Section = Section {
             "Only endpoints of this zone.",
         ),
         key(
+            "targets.endpoint",
+            "address",
+            "the route's",
+            "one of the upstream's `endpoints`",
+            "Only this endpoint.",
+        ),
+        key(
+            "targets.fallback",
+            "flag",
+            "the route's",
+            "with `endpoint`",
+            "Whether others take its requests where it is not usable.",
+        ),
+        key(
             "redirect",
             "table",
             "this, `upstream`, `targets` or `respond`",
@@ -121,6 +135,20 @@ pub(super) const ROUTE: Section = Section {
             "all endpoints",
             "a zone of the upstream's endpoints",
             "Only endpoints of this zone, also when a request is tried again.",
+        ),
+        key(
+            "endpoint",
+            "address",
+            "all endpoints",
+            "one of the upstream's `endpoints`",
+            "Only this endpoint, also one of weight 0; 503 with the code `no_endpoint` while it is not usable.",
+        ),
+        key(
+            "fallback",
+            "flag",
+            "`false`",
+            "with `endpoint`",
+            "Whether others take the requests where that endpoint is not usable.",
         ),
         key(
             "rewrite",

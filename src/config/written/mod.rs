@@ -1,9 +1,12 @@
 //! The configuration as it is written, section by section (docs/configuration.md).
 
+pub mod balance;
+pub mod health;
 pub mod route;
 pub mod tls;
 pub mod upstream;
 
+pub use health::{Breaker, Health, HealthKind, Tier};
 pub use route::{Action, Matcher, PathPolicy, Route, Treatment};
 pub use tls::{Alpn, ClientAuth, KeyPair, ListenerTls, TlsVersion, UpstreamTls};
 pub use upstream::{Endpoint, Protocol, Upstream, UpstreamTimeouts};
@@ -75,6 +78,8 @@ pub struct Runtime {
     pub drain_ms: Option<u64>,
     /// `drain_delay`
     pub drain_delay_ms: Option<u64>,
+    /// `zone`
+    pub zone: Option<Box<str>>,
 }
 
 /// `runtime.driver`
@@ -239,6 +244,7 @@ impl Decode for Runtime {
             connections_max: f.optional("connections_max", integer(1..=CONNECTIONS_MAX)),
             drain_ms: f.optional("drain", duration),
             drain_delay_ms: f.optional("drain_delay", duration),
+            zone: f.optional("zone", |node, decoder| identifier(node, NAME_BYTES_MAX, decoder)),
         };
         f.finish();
         Some(runtime)

@@ -3,7 +3,10 @@
 use super::identifier;
 use crate::config::decode::{Decode, Decoder, Fields};
 use crate::config::diagnostic::Diagnostic;
-use crate::config::read::{choice, integer, list, nodes, size, spanned, string, timeout};
+use crate::config::read::{
+    Address, boolean, choice, endpoint_address, integer, list, nodes, size, spanned, string,
+    timeout,
+};
 use crate::config::tree::{Node, Spanned};
 use crate::limits::*;
 
@@ -25,6 +28,10 @@ pub struct Route<'t> {
     pub action: Action<'t>,
     /// `zone`
     pub zone: Option<Spanned<Box<str>>>,
+    /// `endpoint`
+    pub endpoint: Option<Spanned<Address>>,
+    /// `fallback`
+    pub fallback: Option<Spanned<bool>>,
     /// `skip_segments`
     pub skip_segments: Option<Spanned<usize>>,
     /// `rewrite`
@@ -78,6 +85,10 @@ pub struct Target {
     pub weight: Option<usize>,
     /// `zone`
     pub zone: Option<Spanned<Box<str>>>,
+    /// `endpoint`
+    pub endpoint: Option<Spanned<Address>>,
+    /// `fallback`
+    pub fallback: Option<Spanned<bool>>,
 }
 
 /// `route.redirect`
@@ -139,6 +150,8 @@ impl<'t> Route<'t> {
         let when = f.optional("when", |node, _| Some(node));
         let action = f.one_of(&["upstream", "targets", "redirect", "respond"], Action::decode);
         let zone = f.optional("zone", zone);
+        let endpoint = f.optional("endpoint", spanned(endpoint_address));
+        let fallback = f.optional("fallback", spanned(boolean));
         let skip_segments = f.optional("skip_segments", spanned(integer(0..=SKIP_SEGMENTS_MAX)));
         let rewrite = f.optional("rewrite", |node, _| Some(node));
         let host_rewrite = f.optional("host_rewrite", |node, _| Some(node));
@@ -156,6 +169,8 @@ impl<'t> Route<'t> {
             when,
             action: action.unwrap_or(Action::Unread),
             zone,
+            endpoint,
+            fallback,
             skip_segments,
             rewrite,
             host_rewrite,
@@ -175,6 +190,21 @@ impl<'t> Route<'t> {
             Action::Redirect(_) | Action::Respond(_) | Action::Unread => (None, &[][..]),
         };
         one.into_iter().chain(many.iter().map(|target| &target.upstream))
+    }
+
+    /// The upstreams of which it names an endpoint, and that.
+    pub fn directed(&self) -> impl Iterator<Item = (&Spanned<Box<str>>, &Spanned<Address>)> {
+        let own = match &self.action {
+            Action::Targets(targets) => &*targets.value,
+            _ => &[],
+        };
+        let own = own.iter().map(|target| (&target.upstream, target.endpoint.as_ref()));
+        let whole = match &self.action {
+            Action::Upstream(upstream) => Some((upstream, None)),
+            _ => None,
+        };
+        let all = own.chain(whole);
+        all.filter_map(|(upstream, own)| Some((upstream, own.or(self.endpoint.as_ref())?)))
     }
 }
 
@@ -218,8 +248,10 @@ impl Decode for Target {
         let upstream = f.required("upstream", "\"NAME\"", text);
         let weight = f.optional("weight", integer(0..=WEIGHT_MAX as usize));
         let zone = f.optional("zone", zone);
+        let endpoint = f.optional("endpoint", spanned(endpoint_address));
+        let fallback = f.optional("fallback", spanned(boolean));
         f.finish();
-        Some(Target { upstream: upstream?, weight, zone })
+        Some(Target { upstream: upstream?, weight, zone, endpoint, fallback })
     }
 }
 

@@ -2,10 +2,11 @@
 
 use super::super::decode::{Decode, Decoder, Fields};
 use super::super::read::{
-    Address, choice, endpoint_address, integer, list, spanned, string, timeout,
+    Address, choice, duration, endpoint_address, integer, list, spanned, string, timeout,
 };
 use super::super::tree::{Node, Spanned};
-use super::{UpstreamTls, identifier};
+use super::balance::Balance;
+use super::{Breaker, Health, UpstreamTls, identifier};
 use crate::limits::*;
 
 /// `[upstream.NAME]`
@@ -13,6 +14,8 @@ use crate::limits::*;
 pub struct Upstream {
     /// NAME
     pub name: Spanned<Box<str>>,
+    /// `balance` and what goes with it.
+    pub balance: Balance,
     /// `protocol`
     pub protocol: Protocol,
     /// `endpoints`, and where they stand.
@@ -25,6 +28,12 @@ pub struct Upstream {
     pub idle_connections_max: Option<usize>,
     /// `tls`
     pub tls: Option<UpstreamTls>,
+    /// `health`
+    pub health: Option<Health>,
+    /// `breaker`
+    pub breaker: Option<Breaker>,
+    /// `slow_start`, in milliseconds
+    pub slow_start_ms: Option<u64>,
 }
 
 /// `upstream.NAME.protocol`
@@ -77,7 +86,7 @@ impl Upstream {
         decoder: &mut Decoder,
     ) -> Option<Upstream> {
         let mut f = Fields::of("upstream.NAME", node, decoder)?;
-        f.optional("balance", choice(&[("round_robin", ())]));
+        let balance = Balance::decode(&mut f);
         let protocol = f.optional("protocol", choice(PROTOCOLS)).unwrap_or_default();
         let example = "[{ address = \"127.0.0.1:9001\" }]";
         let endpoints =
@@ -86,15 +95,22 @@ impl Upstream {
         let in_flight_max = f.optional("in_flight_max", integer(1..=CONNECTIONS_MAX));
         let idle = f.optional("idle_connections_max", integer(0..=POOL_IDLE_MAX));
         let tls = f.optional("tls", UpstreamTls::decode);
+        let health = f.optional("health", Health::decode);
+        let breaker = f.optional("breaker", Breaker::decode);
+        let slow_start_ms = f.optional("slow_start", duration);
         f.finish();
         Some(Upstream {
             name,
+            balance,
             protocol,
             endpoints: endpoints?,
             timeouts: timeouts.unwrap_or_default(),
             in_flight_max,
             idle_connections_max: idle,
             tls,
+            health,
+            breaker,
+            slow_start_ms,
         })
     }
 }

@@ -42,6 +42,12 @@ pub(super) async fn status(State(shared): State<Shared>) -> Response {
     ([UNCACHED], render(&shared, |view| Json(view.status())).await).into_response()
 }
 
+/// What happened to upstreams lately.
+pub(super) async fn events(State(shared): State<Shared>) -> Response {
+    let events = shared.shown.view.borrow().standings.events();
+    ([UNCACHED], Json(events)).into_response()
+}
+
 pub(super) async fn version() -> Response {
     ([UNCACHED], Json(about::build())).into_response()
 }

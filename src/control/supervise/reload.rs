@@ -161,6 +161,7 @@ impl Supervisor {
         let descriptors = self.view.borrow().descriptors_max;
         let connections_max = cores::connections_max(configured, descriptors, self.fleet.len());
         self.fleet.change(&self.current, bound.opened, connections_max);
+        self.judge_current(now);
         self.bound.extend(bound.addresses);
         let kept = |id| self.current.listeners.iter().any(|plan| plan.id == id);
         self.bound.retain(|id, _| kept(*id));

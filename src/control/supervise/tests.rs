@@ -8,7 +8,7 @@ use crate::control::listen;
 use crate::control::outcome::{Outcome, Reason, Refusal};
 use crate::control::source::Source;
 use crate::io::DriverKind;
-use crate::limits::{ACKNOWLEDGE_MS, COMPILE_MS};
+use crate::limits::{ACKNOWLEDGE_MS, COMPILE_MS, JUDGE_MS};
 use crate::observe::access_log::log_queue;
 use crate::observe::render::ReloadResult;
 use crate::snapshot::Ids;
@@ -405,4 +405,38 @@ fn listeners_come_and_go_with_their_addresses() {
     bench.reload(&good, ReloadResult::Applied);
     assert_eq!(bench.view.borrow().listeners, first);
     assert!(std::net::TcpStream::connect(&added).is_err(), "it is gone");
+}
+
+/// Where nothing is judged nothing wakes the control thread; where something is, it looks ten times a
+/// second, and what it finds is told and shown.
+#[test]
+fn endpoints_are_judged_where_the_configuration_says_so() {
+    let mut bench = Bench::new("judged", obedient);
+    bench.ready();
+    let pause = |bench: &Bench, now: Instant| bench.supervisor.next_wake(now) - now;
+    assert!(pause(&bench, Instant::now()) > Duration::from_secs(60), "one endpoint, no checks");
+    let text = config(bench.address, "127.0.0.1:2").replace(
+        "endpoints = [",
+        "health = { kind = \"tcp\" }\nendpoints = [{ address = \"127.0.0.1:3\" }, ",
+    );
+    bench.reload(&text, ReloadResult::Applied);
+    let now = Instant::now();
+    bench.supervisor.on_time(now);
+    assert!(pause(&bench, now) <= Duration::from_millis(JUDGE_MS));
+    let endpoint = bench.supervisor.current.upstreams[0].endpoints[0].id;
+    let refused = Err("connection refused".into());
+    bench.supervisor.on_event(Event::Checked(endpoint, refused), now);
+    bench.supervisor.on_time(now + Duration::from_millis(JUDGE_MS));
+    let standings = bench.view.borrow().standings.clone();
+    assert_eq!(standings.checks, [0, 1]);
+    assert_eq!(standings.upstreams[0].endpoints[0].share_permille, 0);
+    assert_eq!(standings.upstreams[0].endpoints[1].share_permille, 1000);
+    let events: Vec<_> = standings.events.iter().map(|it| (it.tier, it.to)).collect();
+    assert_eq!(events, [("health", "down")]);
+
+    bench.reload(&config(bench.address, "127.0.0.1:2"), ReloadResult::Applied);
+    assert!(bench.view.borrow().standings.upstreams.is_empty(), "it has left the file");
+    let refused = Err("connection refused".into());
+    bench.supervisor.on_event(Event::Checked(endpoint, refused), Instant::now());
+    assert_eq!(bench.view.borrow().standings.checks, [0, 1], "nobody wants to know");
 }

@@ -17,6 +17,7 @@ impl ProcessView {
         self.write_certificates(&mut text);
         self.write_workers(&mut text);
         series::write(&self.series, &mut text);
+        self.standings.write(&mut text);
         text.into_text()
     }
 

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::{LastReload, Phase, ProcessView, ReloadResult, WorkerView, time_text};
 use crate::error::ErrorKind;
-use crate::limits::{STATUS_ROUTES_MAX, STATUS_SERIES_MAX};
+use crate::limits::{STATUS_EVENTS_MAX, STATUS_ROUTES_MAX, STATUS_SERIES_MAX};
 use crate::observe::WorkerCounters;
 use crate::observe::series::blocks::CLASSES;
 use crate::observe::series::view::{
@@ -56,7 +56,8 @@ impl ProcessView {
             "errors": errors,
             "routes": routes(&self.series.routes),
             "routes_hit": self.series.routes.len(),
-            "upstreams": upstreams(&self.series),
+            "upstreams": self.upstreams_status(),
+            "events": self.standings.last_events(STATUS_EVENTS_MAX),
             "filters": filters(&self.series.filters),
             "series": { "made": self.series.made, "dropped": self.series.dropped },
             "access_log": {
@@ -77,6 +78,12 @@ impl ProcessView {
             "resident_bytes": self.resident_bytes,
             "open_descriptors": self.open_descriptors,
         })
+    }
+
+    fn upstreams_status(&self) -> Vec<Value> {
+        let mut all = upstreams(&self.series);
+        all.iter_mut().for_each(|upstream| self.standings.add_status(upstream));
+        all
     }
 
     fn listener_status(&self, name: &str, address: &str) -> Value {

@@ -111,12 +111,89 @@ fn busy() -> ProcessView {
     ProcessView {
         certificates: vec![CertificateView { not_after_s: 1, ..CertificateView::default() }],
         series: registry.collect(&names),
+        standings: standings(),
         access_log_records: 8,
         access_log_dropped: 9,
         access_log_waiting: 7,
         crowded: vec![("per-key".into(), 3)],
         listeners: vec![("public".into(), "127.0.0.1:80".into())],
         ..view()
+    }
+}
+
+/// One upstream of one endpoint, with breakers of every tier.
+fn standings() -> StandingsView {
+    let breaker = |state, name| BreakerView {
+        state,
+        name,
+        transitions: 5,
+        error_percent: 30,
+        reason: "7 of 20 failed".into(),
+    };
+    let event = EventView {
+        number: 9,
+        at_s: 1.5,
+        upstream: "app".into(),
+        tier: "endpoint",
+        subject: "a:1".into(),
+        from: "closed",
+        to: "open",
+        reason: "7 of 20 failed".into(),
+    };
+    let endpoint = EndpointStanding {
+        address: "a:1".into(),
+        up: Some(true),
+        breaker: Some(breaker(1, "open")),
+        share_permille: 0,
+        probing: false,
+        reason: "open: 7 of 20 failed".into(),
+    };
+    let upstream = UpstreamStanding {
+        name: "app".into(),
+        share_permille: 50,
+        service: Some(breaker(3, "trickle")),
+        floor: false,
+        zones: vec![("z".into(), breaker(0, "closed"))],
+        endpoints: vec![endpoint],
+    };
+    StandingsView {
+        upstreams: vec![upstream],
+        events: Arc::new([event].into()),
+        events_total: 9,
+        checks: [11, 12],
+    }
+}
+
+#[test]
+fn standings_stand_beside_what_was_counted() {
+    let view = busy();
+    let status = view.status();
+    let app = &status["upstreams"][0];
+    assert_eq!((&app["share_percent"], &app["floor"]), (&json!(5), &json!(false)));
+    assert_eq!(
+        (&app["breaker"]["state"], &app["zones"]["z"]["state"]),
+        (&json!("trickle"), &json!("closed"))
+    );
+    let endpoint = &app["endpoints"][0];
+    assert_eq!((&endpoint["standing"], &endpoint["up"]), (&json!("out"), &json!(true)));
+    assert_eq!(endpoint["reason"], "open: 7 of 20 failed");
+    assert!(status["upstreams"][1]["share_percent"].is_null(), "spare has no breaker");
+    let events = view.standings.events();
+    assert_eq!(events["total"], 9);
+    assert_eq!(events["events"][0]["at"], "1970-01-01T00:00:01.500000Z");
+    assert_eq!(events["events"], status["events"]);
+    let text = view.prometheus();
+    for line in [
+        r#"ringway_breaker_state{upstream="app",tier="service"} 3"#,
+        r#"ringway_breaker_state{upstream="app",tier="zone",zone="z"} 0"#,
+        r#"ringway_breaker_state{upstream="app",tier="endpoint",endpoint="a:1"} 1"#,
+        r#"ringway_breaker_transitions_total{upstream="app",tier="service"} 5"#,
+        r#"ringway_upstream_floor{upstream="app"} 0"#,
+        r#"ringway_upstream_endpoint_up{upstream="app",endpoint="a:1"} 1"#,
+        r#"ringway_upstream_endpoint_share{upstream="app",endpoint="a:1"} 0"#,
+        r#"ringway_health_checks_total{result="failed"} 12"#,
+    ] {
+        assert!(text.lines().any(|it| it == line), "{line} is missing in\n{text}");
     }
 }
 

@@ -16,16 +16,22 @@ struct Entry {
 
 impl RoundRobin {
     /// A balancer over endpoints with these weights.
-    pub fn new(weights: impl Iterator<Item = u32>) -> RoundRobin {
-        let entry = |weight: u32| Entry { weight: i64::from(weight), current: 0 };
+    pub fn new(weights: impl Iterator<Item = u64>) -> RoundRobin {
+        let entry = |weight: u64| Entry { weight: signed(weight), current: 0 };
         let entries: Vec<Entry> = weights.map(entry).collect();
         let total = entries.iter().map(|entry| entry.weight).sum();
         RoundRobin { entries, total }
     }
 
-    /// Whether it is one over endpoints with these weights.
-    pub fn has_weights(&self, weights: impl Iterator<Item = u32>) -> bool {
-        self.entries.iter().map(|entry| entry.weight).eq(weights.map(i64::from))
+    /// Gives the same endpoints other weights, and the turn goes on where it stood.
+    pub fn set_weights(&mut self, weights: &[u64]) {
+        assert_eq!(self.entries.len(), weights.len(), "the same endpoints");
+        self.total = weights.iter().map(|weight| signed(*weight)).sum();
+        for (entry, weight) in self.entries.iter_mut().zip(weights) {
+            entry.weight = signed(*weight);
+            // What was owed by larger weights would take long to be paid back by smaller ones.
+            entry.current = entry.current.clamp(-self.total, entry.weight);
+        }
     }
 
     /// The next endpoint among those that `usable` lets through; weight 0 is never chosen.
@@ -52,6 +58,10 @@ impl RoundRobin {
     }
 }
 
+fn signed(weight: u64) -> i64 {
+    i64::try_from(weight).expect("a weight times a thousand fits")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -73,11 +83,22 @@ mod tests {
         assert_eq!(RoundRobin::new([0].into_iter()).pick(|_| true), None);
     }
 
+    #[test]
+    fn a_weight_that_comes_back_slowly_gets_its_share_at_once() {
+        let mut balance = RoundRobin::new([1_000, 1_000].into_iter());
+        balance.pick(|_| true);
+        for (permille, wanted) in [(0, 0), (50, 5), (500, 33)] {
+            balance.set_weights(&[1_000, permille]);
+            let picked = (0..100).filter(|_| balance.pick(|_| true) == Some(1)).count();
+            assert!(picked.abs_diff(wanted) <= 1, "{permille}: {picked}");
+        }
+    }
+
     proptest::proptest! {
         /// Over one whole turn each endpoint is chosen exactly as often as its weight says.
         #[test]
-        fn one_turn_is_exact(weights in proptest::collection::vec(0u32..20, 1..8)) {
-            let turn: u32 = weights.iter().sum();
+        fn one_turn_is_exact(weights in proptest::collection::vec(0u64..20, 1..8)) {
+            let turn: u64 = weights.iter().sum();
             let mut balance = RoundRobin::new(weights.iter().copied());
             let mut picked = vec![0; weights.len()];
             for _ in 0..turn {

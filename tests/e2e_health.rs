@@ -1,0 +1,224 @@
+//! Endpoints that fail and come back, through the binary: checks, breakers, what is shown of them, and
+//! that readiness says nothing of it. Two workers, on both drivers.
+
+mod harness;
+
+use std::net::TcpListener;
+
+use harness::client::{ask, plain_get};
+use harness::proxy::{endpoint, free_address, upstream};
+use harness::{DRIVERS, Op, Origin, PATIENCE, Proxy, Settings, poll};
+use serde_json::Value;
+
+const CHECKED: &str = "health = { path = \"/healthz\", interval = \"100ms\", fall = 2, rise = 2 }\n\
+                       breaker = { endpoint = false }";
+
+fn settings(driver: &'static str, origins: &[&Origin], more: &str) -> Settings {
+    let endpoints: Vec<_> = origins.iter().map(|origin| endpoint(&origin.address, 1)).collect();
+    Settings::new(driver, "").workers(2).upstreams(upstream("main", &endpoints, more))
+}
+
+/// What `/v1/status` says of an endpoint.
+fn of(proxy: &Proxy, origin: &str) -> Value {
+    let status = proxy.status();
+    let endpoints = status["upstreams"][0]["endpoints"].as_array().expect("endpoints").clone();
+    let found = endpoints.into_iter().find(|it| it["address"] == origin);
+    found.unwrap_or_else(|| panic!("{origin} in {status}"))
+}
+
+fn becomes(proxy: &Proxy, origin: &Origin, standing: &str) {
+    let reached = poll(PATIENCE, || of(proxy, &origin.address)["standing"] == standing);
+    assert!(reached, "{standing}: {} {}", of(proxy, &origin.address), proxy.log());
+}
+
+fn events(proxy: &Proxy) -> Vec<Value> {
+    let (status, body) = proxy.admin_get("/v1/events").expect("the admin interface answers");
+    assert_eq!(status, 200);
+    let answer: Value = serde_json::from_slice(&body).expect("JSON");
+    answer["events"].as_array().expect("a list").clone()
+}
+
+fn answer(status: &str) -> Vec<Op> {
+    vec![Op::Body, Op::Send(format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n"))]
+}
+
+/// A check that fails takes an endpoint out, and one that passes brings it back.
+#[test]
+fn checks_take_endpoints_out_and_bring_them_back() {
+    for driver in DRIVERS {
+        let (good, bad) = (Origin::start(), Origin::start());
+        let proxy = Proxy::start(settings(driver, &[&good, &bad], CHECKED));
+        let up = |value: f64| {
+            let labels = format!("endpoint=\"{}\"", bad.address);
+            poll(PATIENCE, || proxy.metric("ringway_upstream_endpoint_up", &labels) == value)
+        };
+        assert!(up(1.0), "checked at once: {}", proxy.status());
+        bad.script("/healthz", answer("503 Broken"));
+        becomes(&proxy, &bad, "out");
+        assert!(up(0.0));
+        let shown = of(&proxy, &bad.address);
+        assert_eq!((&shown["reason"], &shown["up"]), (&"down: status 503".into(), &false.into()));
+        assert_eq!(of(&proxy, &good.address)["standing"], "in");
+        bad.reset([]);
+        becomes(&proxy, &bad, "in");
+        let told = events(&proxy);
+        let words: Vec<_> = told.iter().map(|it| (it["tier"].clone(), it["to"].clone())).collect();
+        assert_eq!(words, [("health".into(), "down".into()), ("health".into(), "up".into())]);
+        assert!(proxy.log().contains("is down: status 503"), "{}", proxy.log());
+        assert!(proxy.metric("ringway_health_checks_total", "result=\"failed\"") >= 2.0);
+        assert!(proxy.metric("ringway_health_checks_total", "result=\"passed\"") >= 3.0);
+    }
+}
+
+/// B11: readiness is about this node.
+#[test]
+fn readiness_does_not_depend_on_upstreams() {
+    for driver in DRIVERS {
+        let origin = Origin::start();
+        let nobody = free_address().to_string();
+        let more = "health = { kind = \"tcp\", interval = \"100ms\" }\n\
+                    breaker = { floor_percent = 0 }";
+        let endpoints = [endpoint(&nobody, 1)];
+        let settings = settings(driver, &[&origin], "");
+        let mut proxy =
+            Proxy::start(settings.clone().upstreams(upstream("main", &endpoints, more)));
+        let out = poll(PATIENCE, || of(&proxy, &nobody)["standing"] == "out");
+        assert!(out, "{}", proxy.status());
+        let ready = |proxy: &Proxy| proxy.admin_get("/v1/ready").expect("an answer").0;
+        assert_eq!(ready(&proxy), 200, "{}", proxy.status());
+        // Somebody listens there from now on.
+        let listener = TcpListener::bind(&nobody).expect("the address is free");
+        let is_in = poll(PATIENCE, || of(&proxy, &nobody)["standing"] == "in");
+        assert!(is_in, "{}", proxy.status());
+        drop(listener);
+        // A reload to another endpoint forgets the first, and checks the new one at once.
+        let next = settings.upstreams(upstream("main", &[endpoint(&origin.address, 1)], more));
+        proxy.rewrite(next);
+        assert_eq!(proxy.reload().0, 200, "{}", proxy.log());
+        let up = poll(PATIENCE, || of(&proxy, &origin.address)["up"] == true);
+        assert!(up, "{}", proxy.status());
+        assert_eq!(ready(&proxy), 200);
+    }
+}
+
+/// Without breakers and checks nothing is judged, and nothing is shown of it.
+#[test]
+fn upstreams_without_breakers_are_whole() {
+    let origin = Origin::start();
+    let proxy = Proxy::start(settings("epoll", &[&origin], ""));
+    proxy.probe("/probe").expect("a plain GET");
+    let shown = of(&proxy, &origin.address);
+    assert!(shown["standing"].is_null() && shown["breaker"].is_null(), "{shown}");
+    assert_eq!(proxy.metric("ringway_breaker_state", ""), 0.0);
+    assert!(events(&proxy).is_empty());
+}
+
+/// Short times, so that a test sees all of a breaker's states.
+const QUICK: &str = "open = \"1s\", trickle = \"1s\", trickle_percent = 50, requests_min = 10";
+
+/// Statuses of so many requests, each on a connection of its own, so that every worker gets some.
+fn statuses(proxy: &Proxy, count: usize) -> Vec<u16> {
+    let get = || ask(proxy.address, &plain_get("/work"), PATIENCE).expect("an answer");
+    (0..count).map(|_| get().finals.first().map_or(0, |answer| answer.status)).collect()
+}
+
+/// Sends requests until an endpoint stands like this.
+fn driven_to(proxy: &Proxy, origin: &Origin, standing: &str) {
+    let reached = poll(PATIENCE, || {
+        statuses(proxy, 4);
+        of(proxy, &origin.address)["standing"] == standing
+    });
+    assert!(reached, "{standing}: {} {}", of(proxy, &origin.address), proxy.log());
+}
+
+/// The states that the breakers of a tier entered.
+fn states(proxy: &Proxy, tier: &str) -> Vec<String> {
+    let told = events(proxy).into_iter().filter(|event| event["tier"] == tier);
+    told.map(|event| event["to"].as_str().expect("a word").to_owned()).collect()
+}
+
+/// An endpoint that fails is isolated, by failures in a row and by their share, and comes back by
+/// probes and a trickle.
+#[test]
+fn a_breaker_opens_probes_trickles_and_closes() {
+    for (driver, tier) in DRIVERS.into_iter().zip([
+        "endpoint = { consecutive = 5, error_percent = 0 }",
+        "endpoint = { consecutive = 0, error_percent = 30 }",
+    ]) {
+        let (good, bad, other) = (Origin::start(), Origin::start(), Origin::start());
+        let more = format!("breaker = {{ {QUICK}, {tier} }}");
+        let proxy = Proxy::start(settings(driver, &[&good, &bad, &other], &more));
+        bad.otherwise(answer("503 Broken"));
+        driven_to(&proxy, &bad, "out");
+        let labels = format!("endpoint=\"{}\"", bad.address);
+        let state = || proxy.metric("ringway_breaker_state", &labels);
+        assert!([1.0, 2.0].contains(&state()), "{}", proxy.status());
+        bad.reset([]);
+        driven_to(&proxy, &bad, "in");
+        assert_eq!(state(), 0.0);
+        let states = states(&proxy, "endpoint");
+        assert_eq!(states.first().map(String::as_str), Some("open"), "{states:?}");
+        assert!(states.ends_with(&["probing".into(), "trickle".into(), "closed".into()]));
+        let transitions = proxy.metric("ringway_breaker_transitions_total", &labels);
+        assert_eq!(transitions, states.len() as f64);
+        assert!(proxy.log().contains("closed -> open"), "{}", proxy.log());
+        assert!(statuses(&proxy, 20).iter().all(|status| *status == 200));
+    }
+}
+
+/// A service that fails as a whole is asked no more, which its users are told at once, and comes back.
+#[test]
+fn a_service_that_fails_is_left_alone() {
+    for driver in DRIVERS {
+        let (one, two) = (Origin::start(), Origin::start());
+        let more = format!(
+            "breaker = {{ {QUICK}, endpoint = false, service = {{ error_percent = 10 }} }}"
+        );
+        let proxy = Proxy::start(settings(driver, &[&one, &two], &more));
+        [&one, &two].iter().for_each(|origin| origin.otherwise(answer("503 Broken")));
+        let open = poll(PATIENCE, || {
+            statuses(&proxy, 4);
+            states(&proxy, "service").contains(&"open".to_owned())
+        });
+        assert!(open, "{}", proxy.log());
+        let refused = poll(PATIENCE, || {
+            statuses(&proxy, 4);
+            proxy.errors("breaker_open") > 0.0
+        });
+        assert!(refused, "{}", proxy.status());
+        [&one, &two].iter().for_each(|origin| origin.reset([]));
+        let closed = poll(PATIENCE, || {
+            statuses(&proxy, 4);
+            states(&proxy, "service").last().is_some_and(|state| state == "closed")
+        });
+        assert!(closed, "{:?} {}", states(&proxy, "service"), proxy.log());
+        let whole = poll(PATIENCE, || statuses(&proxy, 8).iter().all(|status| *status == 200));
+        assert!(whole, "{}", proxy.status());
+        assert_eq!(proxy.metric("ringway_breaker_state", "tier=\"service\""), 0.0);
+    }
+}
+
+/// A zone whose endpoints are dead is left to the other, however much of the weight it has.
+#[test]
+fn a_dead_zone_is_left_to_the_other() {
+    for driver in DRIVERS {
+        let origin = Origin::start();
+        let place =
+            |address: &str, zone: &str| format!("{{ address = \"{address}\", zone = \"{zone}\" }}");
+        let dead: Vec<_> = (0..2).map(|_| place(&free_address().to_string(), "a")).collect();
+        let endpoints = [&dead[..], &[place(&origin.address, "b")]].concat();
+        let more = format!("breaker = {{ {QUICK}, zone = {{ error_percent = 50 }} }}");
+        let settings = settings(driver, &[&origin], "");
+        let proxy = Proxy::start(settings.upstreams(upstream("main", &endpoints, &more)));
+        let zone = || proxy.metric("ringway_breaker_state", "zone=\"a\"");
+        let left = poll(PATIENCE, || {
+            statuses(&proxy, 8);
+            zone() > 0.0
+        });
+        assert!(left, "{} {}", proxy.status(), proxy.log());
+        let settled = poll(PATIENCE, || statuses(&proxy, 20).iter().all(|status| *status == 200));
+        assert!(settled, "{} {}", proxy.status(), proxy.log());
+        assert_eq!(of(&proxy, &origin.address)["standing"], "in");
+        assert_eq!(proxy.metric("ringway_breaker_state", "zone=\"b\""), 0.0);
+    }
+}
