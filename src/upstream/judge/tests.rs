@@ -34,6 +34,7 @@ fn plan(zones: &[&str], breaker: BreakerPlan) -> UpstreamPlan {
         tunnel_total_timeout_ms: None,
         in_flight_max: 0,
         idle_connections_max: 1,
+        balance: Arc::default(),
         health: None,
         breaker,
         slow_start_ms: 0,
