@@ -564,7 +564,7 @@ const _: () = assert!(URI_BYTES_MIN < HEAD_BYTES_MIN, "a smallest head has room 
 const _: () = assert!(ENDPOINTS_MAX <= u16::MAX as usize, "places of a hash table have 16 bits");
 const _: () = assert!(SHARD_ZONES_MAX <= u8::MAX as usize && SHARD_ZONES_MAX <= SHARD_BUCKETS);
 const _: () = assert!(BREAKER_WINDOW_MS_RANGE.0 >= BREAKER_WINDOW_PARTS as u64 * JUDGE_MS);
-const _: () = assert!(SLOW_START_FIRST_PERMILLE % SLOW_START_STEP_PERMILLE == 0);
+const _: () = assert!(SLOW_START_FIRST_PERMILLE.is_multiple_of(SLOW_START_STEP_PERMILLE));
 const _: () = assert!(WEIGHT_DEFAULT <= WEIGHT_MAX && POOL_IDLE_DEFAULT <= POOL_IDLE_MAX);
 const _: () = assert!(TRAILER_BYTES_MAX < HEAD_BUFFER_BYTES, "a trailer section fits a buffer");
 const _: () = assert!(RATE_RENEW_S * 1_000 > RELOAD_TIMEOUT_MS, "a reload is decided by then");
