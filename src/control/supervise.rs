@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 
 use super::access_log::Writer;
+use super::discovery::Discovery;
 use super::fleet::Fleet;
 use super::helper::{Event, Helpers};
 use super::names::Names;
@@ -32,6 +33,8 @@ pub struct Supervisor {
     pub fleet: Fleet,
     /// Names and their addresses.
     pub names: Names,
+    /// Upstreams that discover their endpoints, and what is known of those.
+    pub discovery: Discovery,
     /// What writes the access log; none in tests.
     pub access_log: Option<Writer>,
     helpers: Helpers,
@@ -62,7 +65,7 @@ impl Supervisor {
     /// Waits for the start of a fleet that [`Supervisor::started_with`] brings.
     pub fn new(
         in_force: watch::Sender<Taken>,
-        names: Names,
+        (names, discovery): (Names, Discovery),
         helpers: Helpers,
         bound: BTreeMap<ListenerId, SocketAddr>,
         view: watch::Sender<ProcessView>,
@@ -72,6 +75,7 @@ impl Supervisor {
         let supervisor = Supervisor {
             fleet: Fleet::default(),
             names,
+            discovery,
             access_log: None,
             helpers,
             current,
@@ -84,8 +88,11 @@ impl Supervisor {
             draining: None,
             exit: None,
         };
-        let listeners = supervisor.listeners();
-        supervisor.publish(|view| view.listeners = listeners);
+        let (listeners, discovery) = (supervisor.listeners(), supervisor.discovery.views());
+        supervisor.publish(|view| {
+            view.listeners = listeners;
+            view.discovery = discovery;
+        });
         supervisor
     }
 
@@ -155,6 +162,7 @@ impl Supervisor {
                 }
             }
             Event::ResolvedAll => self.names.answered_all(),
+            Event::Discovered(answered) => self.on_discovered(answered, now),
         }
     }
 
@@ -164,6 +172,11 @@ impl Supervisor {
             && !self.helpers.resolve(names)
         {
             self.names.answered_all();
+        }
+        for asked in self.discovery.ask(now) {
+            if let Err(asked) = self.helpers.discover(asked) {
+                self.discovery.not_asked(&asked, now);
+            }
         }
         self.broadcast_addresses();
         self.fleet.retry();
@@ -187,6 +200,7 @@ impl Supervisor {
             .map(|waiting| waiting.until)
             .chain(self.reloads.due())
             .chain(self.names.due())
+            .chain(self.discovery.due())
             .chain(self.fleet.has_unsent().then(|| now + retry))
             .min()
             .unwrap_or(now + Duration::from_secs(3600))

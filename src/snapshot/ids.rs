@@ -1,14 +1,16 @@
 //! Identities that outlive reloads.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 use std::net::SocketAddr;
 
+use super::Discovered;
 use crate::filter::{FilterId, Kept};
+use crate::limits::DISCOVERY_GONE_MAX;
 use crate::observe::Names;
 use crate::route::RouteId;
 use crate::tls;
-use crate::upstream::{EndpointAddress, EndpointId, Protocol, Tallies, UpstreamId};
+use crate::upstream::{EndpointAddress, EndpointId, Outgoing, Protocol, Tallies, UpstreamId};
 
 /// Identity of a listener: its name and its address as configured, so that one whose port the system
 /// chose keeps it.
@@ -28,6 +30,10 @@ pub struct Ids {
     filters: Given<Box<str>>,
     endpoints: Given<(UpstreamId, EndpointAddress, Spoken)>,
     tallies: HashMap<EndpointId, Tallies>,
+    /// Discovered endpoints that have gone and may come back, the longest gone first.
+    gone: VecDeque<EndpointId>,
+    /// The endpoints that are known of upstreams that discover theirs.
+    pub discovered: Discovered,
     /// State of filters.
     pub kept: Kept,
     /// Ticket keys and sessions to upstreams.
@@ -78,8 +84,20 @@ impl Ids {
         self.upstreams.retain(|id| in_force.upstreams.holds(id));
         self.routes.retain(|id| in_force.routes.holds(id));
         self.filters.retain(|id| in_force.filters.holds(id));
-        self.endpoints.retain(|id| in_force.endpoints.holds(id));
-        self.tallies.retain(|id, _| in_force.endpoints.holds(id.0));
+        let gone = &self.gone;
+        let known = |id| in_force.endpoints.holds(id) || gone.contains(&EndpointId(id));
+        self.endpoints.retain(known);
+        self.tallies.retain(|id, _| known(id.0));
+    }
+
+    /// Keeps the id of a discovered endpoint that has gone: those of a service that is restarted one by
+    /// one come back.
+    pub(super) fn has_gone(&mut self, endpoint: EndpointId) {
+        self.gone.retain(|known| *known != endpoint);
+        self.gone.push_back(endpoint);
+        if self.gone.len() > DISCOVERY_GONE_MAX {
+            self.gone.pop_front();
+        }
     }
 
     /// How many things have an id, of all kinds.
@@ -109,8 +127,8 @@ impl Ids {
     }
 }
 
-/// The protocol, and over TLS [`tls::ClientTls::identity`].
-type Spoken = (Protocol, Option<[u8; 32]>);
+/// The protocol, over TLS [`tls::ClientTls::identity`], and how connections are made.
+type Spoken = (Protocol, Option<[u8; 32]>, Outgoing);
 
 /// The ids of one kind of thing.
 #[derive(Debug)]
@@ -170,11 +188,23 @@ mod tests {
         let (one, two) = (ids.upstream("one"), ids.upstream("two"));
         assert_ne!(one, two);
         assert_eq!(ids.upstream("one"), one);
-        let (clear, tls) = ((Protocol::Http1, None), (Protocol::Http1, Some([0; 32])));
+        let plain = Outgoing::default();
+        let clear = (Protocol::Http1, None, plain);
+        let tls = (Protocol::Http1, Some([0; 32]), plain);
+        let told = Outgoing { send_proxy: Some(crate::proxy_protocol::Version::V1), ..plain };
         let first = ids.endpoint(one, &at(1), clear);
         assert_ne!(ids.endpoint(two, &at(1), clear), first, "another upstream");
         assert_ne!(ids.endpoint(one, &at(2), clear), first, "another address");
-        assert_ne!(ids.endpoint(one, &at(1), (Protocol::Http2, None)), first, "another protocol");
+        assert_ne!(
+            ids.endpoint(one, &at(1), (Protocol::Http2, None, plain)),
+            first,
+            "another protocol"
+        );
+        assert_ne!(
+            ids.endpoint(one, &at(1), (Protocol::Http1, None, told)),
+            first,
+            "with a header"
+        );
         assert_ne!(ids.endpoint(one, &at(1), tls), first, "over TLS");
         assert_eq!(ids.endpoint(one, &at(1), clear), first);
         let address = |port| SocketAddr::from(([127, 0, 0, 1], port));

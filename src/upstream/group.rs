@@ -302,7 +302,7 @@ impl Drop for Permit {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::upstream::Tallies;
+    use crate::upstream::{Outgoing, Tallies};
 
     fn plan(weights: &[u32]) -> UpstreamPlan {
         let endpoint = |(index, weight): (usize, &u32)| EndpointPlan {
@@ -311,6 +311,7 @@ mod tests {
             address: EndpointAddress::Unix("/nowhere".into()),
             tls: None,
             protocol: Protocol::Http1,
+            outgoing: Outgoing::default(),
             authority: "unix:/nowhere".into(),
             weight: *weight,
             zone: None,
@@ -318,7 +319,10 @@ mod tests {
         UpstreamPlan {
             id: UpstreamId(0),
             name: "app".into(),
+            discover: None,
             endpoints: weights.iter().enumerate().map(endpoint).collect(),
+            protocol: Protocol::Http1,
+            outgoing: Outgoing::default(),
             tls: None,
             connect_timeout_ms: 1,
             response_timeout_ms: 1,

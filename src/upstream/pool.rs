@@ -120,6 +120,10 @@ impl Pool {
 impl Lease {
     /// A pooled connection to `endpoint`, if it has one that is alive.
     pub(super) fn pooled(endpoint: &Rc<Endpoint>) -> Option<Lease> {
+        // What begins with a client's name carries nothing for another (docs/decisions/0019).
+        if endpoint.plan.outgoing.send_proxy.is_some() {
+            return None;
+        }
         if endpoint.plan.protocol != Protocol::Http1
             && let Some((shared, reused)) = endpoint.shared.take()
         {
@@ -181,6 +185,9 @@ impl Lease {
     /// Gives it back for the next request; `max` is how many idle ones are kept.
     #[inline]
     pub fn release(mut self, now_ms: u64, max: usize) {
+        if self.endpoint.plan.outgoing.send_proxy.is_some() {
+            return;
+        }
         match self.link.take() {
             Some(Link::Http1(stream)) => {
                 let idle = Idle { stream, since_ms: now_ms };
