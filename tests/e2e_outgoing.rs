@@ -18,6 +18,8 @@ use harness::proxy::{endpoint, free_address, scratch, upstream};
 use harness::tls::{Authority, Speaks, TlsClient, TlsOrigin, Wanted, client, put};
 use harness::{Client, Op, Origin, Proxy, Settings, ms, poll};
 
+const ONLY_12: &[&rustls::SupportedProtocolVersion] = &[&rustls::version::TLS12];
+
 /// Takes the PROXY header off each connection, writes it down, and passes the rest on to an origin that
 /// knows nothing of it.
 struct Gate {
@@ -235,7 +237,7 @@ fn tls_on_both_sides(driver: &'static str) {
     proxy.rewrite(settings);
     assert_eq!(proxy.reload().0, 200);
     let alice = authority.issue(&Wanted { common_name: "alice", ..Wanted::of(&["alice.test"], 2) });
-    let speaks = Speaks { versions: &[&rustls::version::TLS12], ..Speaks::default() };
+    let speaks = Speaks { versions: ONLY_12, ..Speaks::default() };
     let suite = b"TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384";
     for (leaf, client_bits, failed) in [(Some(&alice), 0x07, false), (None, 0x01, true)] {
         let config = client(&authority, &speaks, leaf);

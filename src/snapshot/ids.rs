@@ -127,8 +127,10 @@ impl Ids {
     }
 }
 
-/// The protocol, over TLS [`tls::ClientTls::identity`], and how connections are made.
-type Spoken = (Protocol, Option<[u8; 32]>, Outgoing);
+/// The protocol, over TLS [`tls::ClientTls::identity`] and the host that the certificate is for, and how
+/// connections are made. Two names may have one address, and what one of them proved is nothing for the
+/// other.
+type Spoken = (Protocol, Option<([u8; 32], Box<str>)>, Outgoing);
 
 /// The ids of one kind of thing.
 #[derive(Debug)]
@@ -190,11 +192,11 @@ mod tests {
         assert_eq!(ids.upstream("one"), one);
         let plain = Outgoing::default();
         let clear = (Protocol::Http1, None, plain);
-        let tls = (Protocol::Http1, Some([0; 32]), plain);
+        let over_tls = |host: &str| (Protocol::Http1, Some(([0; 32], host.into())), plain);
         let told = Outgoing { send_proxy: Some(crate::proxy_protocol::Version::V1), ..plain };
-        let first = ids.endpoint(one, &at(1), clear);
-        assert_ne!(ids.endpoint(two, &at(1), clear), first, "another upstream");
-        assert_ne!(ids.endpoint(one, &at(2), clear), first, "another address");
+        let first = ids.endpoint(one, &at(1), clear.clone());
+        assert_ne!(ids.endpoint(two, &at(1), clear.clone()), first, "another upstream");
+        assert_ne!(ids.endpoint(one, &at(2), clear.clone()), first, "another address");
         assert_ne!(
             ids.endpoint(one, &at(1), (Protocol::Http2, None, plain)),
             first,
@@ -205,8 +207,10 @@ mod tests {
             first,
             "with a header"
         );
-        assert_ne!(ids.endpoint(one, &at(1), tls), first, "over TLS");
-        assert_eq!(ids.endpoint(one, &at(1), clear), first);
+        let tls = ids.endpoint(one, &at(1), over_tls("a.test"));
+        assert_ne!(tls, first, "over TLS");
+        assert_ne!(ids.endpoint(one, &at(1), over_tls("b.test")), tls, "of another name");
+        assert_eq!(ids.endpoint(one, &at(1), clear.clone()), first);
         let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
         let public = ids.listener("public", address(80));
         assert_ne!(ids.listener("public", address(81)), public, "another address");

@@ -184,7 +184,8 @@ pub(super) fn endpoints(plan: &UpstreamPlan, found: &[Found], ids: &mut Ids) -> 
         if matches!(tls, Some(None)) {
             continue;
         }
-        let spoken = (plan.protocol, identity, plan.outgoing);
+        let named = identity.map(|identity| (identity, found.host.clone()));
+        let spoken = (plan.protocol, named, plan.outgoing);
         let id = ids.endpoint(plan.id, &found.address, spoken);
         endpoints.push(EndpointPlan {
             id,

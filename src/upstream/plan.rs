@@ -15,8 +15,8 @@ use crate::tls::{ClientSettings, ClientTls};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct UpstreamId(pub u32);
 
-/// Identity of an endpoint over reloads: upstream, address, protocol, TLS settings and how connections to
-/// it are made.
+/// Identity of an endpoint over reloads: upstream, address, protocol, TLS settings with the name that
+/// its certificate is for, and how connections to it are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EndpointId(pub u32);
 
