@@ -140,6 +140,8 @@ kinds! {
     ResponseHeadTooLarge "response_head_too_large" 502 Upstream No Keep "http_response_header_section_size" "The head of the upstream's answer is too large.";
     /// 101 that nobody asked for, or to another protocol.
     UpgradeUnexpected "upgrade_unexpected" 502 Upstream No Keep "http_upgrade_failed" "The upstream switched protocols unasked.";
+    /// A success that opened no tunnel, to a client of HTTP/2 that would take it for one (RFC 8441).
+    UpgradeIgnored "upgrade_ignored" 502 Upstream No Keep "http_upgrade_failed" "The upstream did not switch protocols.";
     /// The answer's head did not arrive in time.
     ResponseTimeout "response_timeout" 504 Upstream No Keep "http_response_timeout" "The upstream did not answer in time.";
     /// The answer's body stopped coming.

@@ -51,17 +51,26 @@ pub const HTTP2_CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
 /// Smallest and largest windows that may be configured: below the protocol's own 65,535 a connection
 /// cannot begin, above 16 MiB one client holds too much.
 pub const HTTP2_WINDOW_BYTES_RANGE: (u64, u64) = (65_535, 16 * 1024 * 1024);
+/// Bytes of a client's frame: the least that may be announced (RFC 9113 section 6.5.2), and enough.
+pub const HTTP2_FRAME_BYTES_MAX: usize = 16 * 1024;
 /// Bytes of the table that a client compresses fields with (RFC 7541 section 4.2), the default of
 /// the protocol.
 pub const HTTP2_HEADER_TABLE_BYTES: u32 = 4_096;
 /// Bytes of an answer that one stream may hold while the client opens no window.
 pub const HTTP2_SEND_BUFFER_BYTES: usize = 64 * 1024;
+/// Parts of a body that are passed on in one go: what one read of a connection holds of small messages.
+/// Each is a handle of 32 bytes.
+pub const HTTP2_BATCH_PARTS_MAX: usize = 16;
+/// Bytes of a body beyond which no part is added to those that are passed on in one go: as many as a
+/// stream takes at once.
+pub const HTTP2_BATCH_BYTES: usize = HTTP2_SEND_BUFFER_BYTES;
 /// Streams that were reset and are remembered, and those that the client has reset before they were
 /// looked at: as many as may be open.
 pub const HTTP2_RESETS_PENDING_MAX: usize = 100;
-/// Streams of a connection that were reset because the client broke the protocol or opened too many
-/// (CVE-2025-8671), over its life.
-pub const HTTP2_REFUSALS_MAX: usize = 1_024;
+/// Streams of a connection that were reset because the client broke the protocol (CVE-2025-8671),
+/// over its life: each may be a request at an origin. Streams over the limit are not counted, as none
+/// of them is served.
+pub const HTTP2_REFUSALS_MAX: usize = 128;
 /// Bytes that small DATA frames may cost beyond their content while they wait: about 8,000 of them,
 /// as gRPC sends when the upstream is slow.
 pub const HTTP2_DATA_OVERHEAD_BYTES_MAX: usize = 2 * 1024 * 1024;
@@ -246,12 +255,13 @@ pub const UPSTREAM_HTTP2_CONNECTION_WINDOW_BYTES: u32 =
 pub const UPSTREAM_HTTP2_HEADER_LIST_BYTES_MAX: u32 = (HEAD_BYTES_MAX + 32 * HEADERS_MAX) as u32;
 /// Bytes of one request body that wait to be sent: one body buffer.
 pub const UPSTREAM_HTTP2_SEND_BUFFER_BYTES: usize = BODY_BUFFER_BYTES;
-/// Streams that were given up here and of which frames may still come, and how long they are
-/// remembered: what is under way in a round trip or two.
-pub const UPSTREAM_HTTP2_RESET_STREAMS_KEPT: usize = 256;
-/// See [`UPSTREAM_HTTP2_RESET_STREAMS_KEPT`].
-pub const UPSTREAM_HTTP2_RESET_STREAM_MS: u64 = 2_000;
-/// Streams that an origin's faults may have reset before its connection is given up.
+/// Streams that were given up here and of which frames may still come, half a KiB each: 800 clients a
+/// second that go away. Before there are more, another connection takes over.
+pub const UPSTREAM_HTTP2_RESET_STREAMS_KEPT: usize = 8_192;
+/// How long they are remembered: as long as a silent origin may turn out to be there after all.
+pub const UPSTREAM_HTTP2_RESET_STREAM_MS: u64 = 10_000;
+/// Streams that an origin's faults may have reset before its connection is given up; after half of
+/// them another connection takes over.
 pub const UPSTREAM_HTTP2_LOCAL_RESETS_MAX: usize = 1_024;
 /// Silence on a connection with streams after which a PING asks whether the origin is there.
 pub const UPSTREAM_HTTP2_PING_AFTER_MS: u64 = 10_000;
@@ -259,10 +269,16 @@ pub const UPSTREAM_HTTP2_PING_AFTER_MS: u64 = 10_000;
 pub const UPSTREAM_HTTP2_PING_TIMEOUT_MS: u64 = 5_000;
 /// Time between two PINGs in one silence: gRPC servers take more for an attack.
 pub const UPSTREAM_HTTP2_PING_EVERY_MS: u64 = 300_000;
+/// PINGs in one silence where requests wait in vain; the third too many would be an attack to gRPC.
+pub const UPSTREAM_HTTP2_PINGS_IN_DOUBT: u32 = 2;
+/// Time without an answer to a PING after which requests go to another connection: some round trips.
+pub const UPSTREAM_HTTP2_DOUBT_MS: u64 = 1_000;
 /// Time for the goodbye on a connection that carries nothing any more.
 pub const UPSTREAM_HTTP2_CLOSE_MS: u64 = 1_000;
 /// Connections that one request waits for before it gives up: each may have been taken by others.
 pub const UPSTREAM_HTTP2_WAITS_MAX: usize = 16;
+/// Connections that end before they carry anything which one request waits for.
+pub const UPSTREAM_HTTP2_STILLBORN_MAX: usize = 2;
 
 /// Messages waiting for a worker.
 pub const INBOX_MESSAGES: usize = 64;

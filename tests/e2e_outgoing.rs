@@ -7,11 +7,12 @@ mod harness;
 #[allow(dead_code, reason = "shared with fuzz/")]
 mod written;
 
+use std::cell::RefCell;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::mpsc;
 
 use harness::client::{ask, plain_get};
 use harness::proxy::{endpoint, free_address, scratch, upstream};
@@ -24,16 +25,20 @@ const ONLY_12: &[&rustls::SupportedProtocolVersion] = &[&rustls::version::TLS12]
 /// knows nothing of it.
 struct Gate {
     address: SocketAddr,
-    /// The header of each connection, and whom it came from.
-    seen: Arc<Mutex<Vec<(Vec<u8>, SocketAddr)>>>,
+    coming: mpsc::Receiver<Seen>,
+    seen: RefCell<Vec<Seen>>,
 }
+
+/// The header of a connection, and whom it came from.
+type Seen = (Vec<u8>, SocketAddr);
 
 impl Gate {
     fn start(origin: &str) -> Gate {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("bound");
-        let gate = Gate { address, seen: Arc::default() };
-        let (seen, origin) = (gate.seen.clone(), origin.to_owned());
+        let (seen, coming) = mpsc::channel();
+        let gate = Gate { address, coming, seen: RefCell::default() };
+        let origin = origin.to_owned();
         std::thread::spawn(move || {
             while let Ok((socket, from)) = listener.accept() {
                 let (seen, origin) = (seen.clone(), origin.clone());
@@ -43,8 +48,15 @@ impl Gate {
         gate
     }
 
+    /// All so far: one is known before the origin has its request.
+    fn seen(&self) -> Vec<Seen> {
+        let mut seen = self.seen.borrow_mut();
+        seen.extend(self.coming.try_iter());
+        seen.clone()
+    }
+
     fn headers(&self) -> Vec<Vec<u8>> {
-        self.seen.lock().expect("nobody panics").iter().map(|seen| seen.0.clone()).collect()
+        self.seen().into_iter().map(|seen| seen.0).collect()
     }
 
     fn last(&self) -> Vec<u8> {
@@ -56,10 +68,10 @@ fn pass(
     mut socket: TcpStream,
     from: SocketAddr,
     origin: &str,
-    seen: &Mutex<Vec<(Vec<u8>, SocketAddr)>>,
+    seen: &mpsc::Sender<Seen>,
 ) -> io::Result<()> {
     let header = read_header(&mut socket)?;
-    seen.lock().expect("nobody panics").push((header, from));
+    seen.send((header, from)).map_err(io::Error::other)?;
     let mut behind = TcpStream::connect(origin)?;
     let (mut back, mut to) = (behind.try_clone()?, socket.try_clone()?);
     std::thread::spawn(move || {
@@ -347,7 +359,7 @@ fn the_source_address(driver: &'static str) {
     let lines = "source_address = \"127.0.0.5\"\nsend_proxy = \"v1\"\n";
     let proxy = proxied(driver, &gated, lines);
     served(&proxy, &plain_get("/"));
-    let from = gate.seen.lock().expect("nobody panics")[0].1;
+    let from = gate.seen()[0].1;
     assert_eq!(from.ip(), std::net::Ipv4Addr::new(127, 0, 0, 5));
 
     let mut proxy = proxied(driver, &origin.address, "source_address = \"127.0.0.5\"\n");

@@ -44,6 +44,13 @@ impl Yard {
         )
     }
 
+    /// An upstream whose certificate is of this authority; `more` stands in its table too.
+    fn upstream(&self, origin: &TlsOrigin, more: &str) -> String {
+        let ca = put(&self.folder, "ca.pem", &self.authority.pem());
+        let more = format!("tls = {{ ca = \"{}\" }}\n{more}", ca.display());
+        upstream("main", &[endpoint(&origin.address.to_string(), 1)], &more)
+    }
+
     fn config(&self) -> Arc<ClientConfig> {
         client(&self.authority, &Speaks::default(), None)
     }
@@ -464,6 +471,48 @@ fn upstream_protocols(driver: &'static str) {
     assert_eq!(ask(&proxy), "502 protocol_mismatch", "its alert says so (RFC 7301 section 3.2)");
 }
 
+/// RFC 8446 section 6.1: idle connections end with close_notify, those of clients and those to
+/// upstreams.
+fn idle_ends(driver: &'static str) {
+    let yard = Yard::new();
+    let leaf = yard.leaf(&["a.test", "127.0.0.1"], 1);
+    let origin = TlsOrigin::start(&leaf, None);
+    let listener = yard.listener(&[leaf.put(&yard.folder, "leaf")], "");
+    let settings = Settings::new(driver, "127.0.0.1:1")
+        .listener(&listener.replace("idle = \"5s\"", "idle = \"500ms\""))
+        .upstreams(yard.upstream(&origin, "timeouts = { idle = \"500ms\" }"));
+    let proxy = Proxy::start(settings);
+    let config = yard.config();
+    let mut client = TlsClient::open(proxy.address, &config, "a.test").expect("a handshake");
+    assert!(client.get("/").expect("an answer").starts_with("HTTP/1.1 200"));
+    assert_eq!(client.end().expect("a clean end"), b"");
+    assert!(poll(ms(3_000), || origin.ends() == [true]), "{:?}", origin.ends());
+}
+
+/// Half a record behind an answer is no sign of death: the connection stays, and is used once it is
+/// whole.
+fn half_a_record_on_an_idle_connection(driver: &'static str) {
+    let yard = Yard::new();
+    let origin = TlsOrigin::start(&yard.leaf(&["127.0.0.1"], 1), None);
+    let section = yard.upstream(&origin, "");
+    let proxy = Proxy::start(Settings::new(driver, "127.0.0.1:1").upstreams(section));
+    let ask = |path: &str| {
+        let received =
+            harness::client::ask(proxy.address, &harness::client::plain_get(path), ms(5_000));
+        received.expect("an answer").finals[0].status
+    };
+    assert_eq!(ask("/half"), 200);
+    let looked = Instant::now();
+    // The pool is swept, and asked, while only half is there.
+    assert!(poll(ms(5_000), || looked.elapsed() > ms(1_500)));
+    assert_eq!(ask("/beside"), 200);
+    assert_eq!(proxy.metric("ringway_pool_idle_connections", ""), 2.0);
+    origin.release();
+    assert_eq!(ask("/after"), 200);
+    assert_eq!(proxy.metric("ringway_pool_stale_total", ""), 0.0);
+    assert_eq!((origin.heads().len(), origin.resumed().len()), (3, 2));
+}
+
 macro_rules! on_both {
     ($($name:ident)*) => {
         mod io_uring { $(#[test] fn $name() { super::$name("io_uring"); })* }
@@ -473,5 +522,5 @@ macro_rules! on_both {
 
 on_both! {
     names versions_and_keys client_certificates tickets certificates_change odd_clients upstreams
-    upstream_protocols
+    upstream_protocols idle_ends half_a_record_on_an_idle_connection
 }

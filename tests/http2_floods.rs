@@ -347,6 +347,6 @@ const WAIT_MAX: Duration = Duration::from_secs(1);
 /// What a flood may add to the memory, in KiB.
 const GROWTH_KIB_MAX: u64 = 24 * 1024;
 /// Requests of one connection that the origin may have at one time.
-const IN_FLIGHT_MAX: usize = 256;
+const IN_FLIGHT_MAX: usize = 200;
 /// Window that may be given before the origin has read anything: what sockets and buffers hold.
 const GIVEN_MAX: u64 = 16 << 20;

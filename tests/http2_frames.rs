@@ -54,7 +54,10 @@ fn as_server(text: &str, driver: &'static str) {
         move |case: &Case| {
             // All of the proxy, not its address alone: it lives as long as the lane.
             let proxy = &proxy;
-            server::play(case, &Target { address: proxy.address, origin: Some(&origin) })
+            server::play(
+                case,
+                &Target { address: proxy.address, origin: Some(&origin), ours: true },
+            )
         }
     });
 }
@@ -68,7 +71,9 @@ fn as_other(text: &str, target: &str, driver: &str) {
     let behind = std::env::var("HTTP2_ORIGIN").ok();
     suite(text, 1, || {
         let origin = behind.as_ref().map(|at| Origin::at(at.parse().expect("HTTP2_ORIGIN")));
-        move |case: &Case| server::play(case, &Target { address, origin: origin.as_ref() })
+        move |case: &Case| {
+            server::play(case, &Target { address, origin: origin.as_ref(), ours: false })
+        }
     });
 }
 

@@ -18,7 +18,7 @@ use crate::tls::files::Stamp;
 use crate::upstream::{Discover, Found};
 
 /// An upstream by its name, and where its endpoints are found.
-type Key = (Box<str>, Discover);
+pub type Key = (Box<str>, Discover);
 
 /// What to look for.
 #[derive(Clone, Debug)]
@@ -113,8 +113,8 @@ impl Discovery {
     }
 
     /// It could not be asked: it is tried again.
-    pub fn not_asked(&mut self, asked: &Asked, now: Instant) {
-        if let Some(source) = self.sources.get_mut(&asked.key) {
+    pub fn not_asked(&mut self, key: &Key, now: Instant) {
+        if let Some(source) = self.sources.get_mut(key) {
             source.asking = false;
             source.due = now + Duration::from_millis(DISCOVERY_RETRY_MS);
         }

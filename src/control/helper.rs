@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use tokio::sync::mpsc;
-use tokio::sync::mpsc::error::TrySendError;
 
 use super::Series;
 use super::access_log::{self, Sink};
@@ -159,12 +158,9 @@ impl Helpers {
         self.compile.try_send(Job { wanted, version, current, discovered, workers }).is_ok()
     }
 
-    /// Asks for endpoints to be looked for; gives the question back where too many wait.
-    ///
-    /// # Errors
-    /// The question, to be asked again later.
-    pub fn discover(&self, asked: Asked) -> Result<(), Asked> {
-        self.discover.try_send(asked).map_err(TrySendError::into_inner)
+    /// Asks for endpoints to be looked for; false where too many wait already.
+    pub fn discover(&self, asked: Asked) -> bool {
+        self.discover.try_send(asked).is_ok()
     }
 
     /// Asks for names to be looked up.

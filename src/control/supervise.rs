@@ -174,8 +174,9 @@ impl Supervisor {
             self.names.answered_all();
         }
         for asked in self.discovery.ask(now) {
-            if let Err(asked) = self.helpers.discover(asked) {
-                self.discovery.not_asked(&asked, now);
+            let key = asked.key.clone();
+            if !self.helpers.discover(asked) {
+                self.discovery.not_asked(&key, now);
             }
         }
         self.broadcast_addresses();

@@ -70,6 +70,7 @@ pub fn grpc_status_of(kind: ErrorKind) -> u8 {
         ErrorKind::ResponseIncomplete
         | ErrorKind::ResponseMalformed
         | ErrorKind::UpgradeUnexpected
+        | ErrorKind::UpgradeIgnored
         | ErrorKind::UpstreamReset
         | ErrorKind::Panicked => INTERNAL,
         kind if kind.side() == Side::Client => match kind.status() {
@@ -94,6 +95,11 @@ pub fn grpc_status_of_http(status: u16) -> u8 {
         429 | 502..=504 => UNAVAILABLE,
         _ => UNKNOWN,
     }
+}
+
+/// `grpc-message` of an error of ours: its sentence and its code.
+pub fn message_of(kind: ErrorKind) -> String {
+    message(&format!("{} ({})", kind.text(), kind.code()))
 }
 
 /// `grpc-message`: percent-encoded but for printable ASCII without the percent sign.

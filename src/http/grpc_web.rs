@@ -4,6 +4,7 @@
 //! the same whatever the pieces were. Trailers, which browsers cannot read, go into a last frame of the
 //! body; the `-text` forms carry bodies as base64.
 
+use super::grpc::{grpc_status_of, message_of};
 use super::head::{RequestHead, ResponseHead};
 use crate::base::buffer::Buf;
 use crate::error::ErrorKind;
@@ -144,6 +145,20 @@ impl GrpcWeb {
         }
         self.encoder.push(&frame, out);
         self.encoder.flush(out);
+    }
+
+    /// Ends the answer's body without trailers: what is held of it goes out.
+    pub fn finish_plain(&mut self, out: &mut Buf) {
+        self.encoder.flush(out);
+    }
+
+    /// Ends the answer's body where trailers were to come and did not: the client is told what is wrong.
+    pub fn finish_error(&mut self, kind: ErrorKind, out: &mut Buf) {
+        let status = grpc_status_of(kind).to_string();
+        let message = message_of(kind);
+        let told = [(STATUS_FIELDS[0], status), (STATUS_FIELDS[1], message)];
+        let fields = told.each_ref().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
+        self.finish(&fields, out);
     }
 
     /// Ends an answer of trailers only, whose status stands in its head: it moves from there into

@@ -1,8 +1,16 @@
 //! Counts what a client's frames ask for: frames that cost it nothing and us work are bounded by the
 //! useful ones, which `h2` does for some kinds only (RFC 9113 section 10.5).
 //!
-//! Each kind has a bucket: a frame fills it, time and useful frames empty it.
+//! Each kind has a bucket: a frame fills it, time and useful frames empty it. What breaks a rule is
+//! judged beside it, and goes no further.
 
+use h2::Reason;
+
+use super::frame::{
+    ACK, CONTINUATION, DATA, END_STREAM, FLAGS_AT, Follower, Frame, HEADERS, PING, PREFACE,
+    PRIORITY, Part, RST_STREAM, SETTINGS, WINDOW_UPDATE,
+};
+use super::judge::{Judge, Wrong};
 use crate::limits::{
     HTTP2_CONTINUATIONS, HTTP2_EMPTY_DATA, HTTP2_PINGS, HTTP2_PRIORITIES, HTTP2_RESETS,
     HTTP2_SETTINGS, HTTP2_UNKNOWN, HTTP2_WINDOW_UPDATES,
@@ -51,9 +59,29 @@ enum Useful {
     DataOut,
 }
 
+/// Why a connection has to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// There was too much of something.
+    Flood(Flood),
+    /// A frame broke a rule whose code this is.
+    Broken(Reason),
+}
+
+impl Verdict {
+    /// The code of GOAWAY.
+    pub fn reason(self) -> Reason {
+        match self {
+            Verdict::Flood(_) => Reason::ENHANCE_YOUR_CALM,
+            Verdict::Broken(reason) => reason,
+        }
+    }
+}
+
 /// The frames of one connection, as they pass.
 #[derive(Debug)]
 pub struct Meter {
+    judge: Judge,
     incoming: Follower,
     outgoing: Follower,
     /// In thousandths of a frame.
@@ -61,7 +89,7 @@ pub struct Meter {
     emptied_ms: u64,
     frames: u64,
     acknowledged: bool,
-    flood: Option<Flood>,
+    verdict: Option<Verdict>,
 }
 
 const KINDS: usize = Flood::ALL.len();
@@ -108,38 +136,73 @@ impl Meter {
     /// One for a connection of a client, before its preface.
     pub fn new(now_ms: u64) -> Meter {
         Meter {
+            judge: Judge::default(),
             incoming: Follower::behind(PREFACE.len()),
             outgoing: Follower::behind(0),
             levels: [0; KINDS],
             emptied_ms: now_ms,
             frames: 0,
             acknowledged: false,
-            flood: None,
+            verdict: None,
         }
     }
 
-    /// Looks at what the client has sent.
-    pub fn on_read(&mut self, bytes: &[u8], now_ms: u64) {
+    /// Looks at what the client has sent; how many bytes of it may go on. Once there is a verdict,
+    /// nothing more may.
+    pub fn on_read(&mut self, bytes: &mut [u8], now_ms: u64) -> usize {
         self.pass_time(now_ms);
-        let mut incoming = self.incoming;
-        incoming.follow(bytes, |frame| self.on_frame(frame));
+        let (mut incoming, mut spoiled) = (self.incoming, None);
+        let followed = incoming.follow(bytes, |part, begins| {
+            let wrong = match part {
+                Part::Head(frame) => {
+                    self.on_frame(frame);
+                    self.judge.on_head(frame)
+                }
+                Part::Payload(payload) => self.judge.on_payload(payload),
+            };
+            match (wrong, begins) {
+                (Ok(()), _) => Ok(()),
+                (Err(Wrong::Trailers), Some(at)) if spoiled.is_none() => {
+                    spoiled = Some(at);
+                    Ok(())
+                }
+                (Err(wrong), begins) => Err((wrong.reason(), begins.unwrap_or(0))),
+            }
+        });
         self.incoming = incoming;
+        let good = match followed {
+            _ if self.verdict.is_some() => 0,
+            Ok(()) => bytes.len(),
+            Err((reason, good)) => {
+                self.verdict = Some(Verdict::Broken(reason));
+                good
+            }
+        };
+        if let Some(at) = spoiled.filter(|at| *at < good) {
+            // Trailers that do not end their stream are what `h2` refuses the stream for.
+            bytes[at + FLAGS_AT] &= !END_STREAM;
+        }
+        good
     }
 
     /// Looks at what is sent to the client.
     pub fn on_write(&mut self, bytes: &[u8]) {
         let mut outgoing = self.outgoing;
-        outgoing.follow(bytes, |frame| match frame.kind {
-            DATA => self.credit(Useful::DataOut),
-            HEADERS => self.credit(Useful::HeadersOut),
-            _ => {}
+        let followed: Result<(), std::convert::Infallible> = outgoing.follow(bytes, |part, _| {
+            match part {
+                Part::Head(Frame { kind: DATA, .. }) => self.credit(Useful::DataOut),
+                Part::Head(Frame { kind: HEADERS, .. }) => self.credit(Useful::HeadersOut),
+                _ => {}
+            }
+            Ok(())
         });
+        let Ok(()) = followed;
         self.outgoing = outgoing;
     }
 
-    /// What there was too much of, once there was.
-    pub fn flood(&self) -> Option<Flood> {
-        self.flood
+    /// Why the connection has to end, once it has.
+    pub fn verdict(&self) -> Option<Verdict> {
+        self.verdict
     }
 
     /// Whether the client has acknowledged our SETTINGS (RFC 9113 section 6.5.3).
@@ -155,7 +218,7 @@ impl Meter {
     fn on_frame(&mut self, frame: Frame) {
         self.frames += 1;
         match frame.kind {
-            DATA if frame.length > 0 || frame.flags & END_STREAM != 0 => {
+            DATA if frame.length > 0 || frame.has(END_STREAM) => {
                 self.credit(Useful::DataIn);
             }
             DATA => self.charge(Flood::EmptyData),
@@ -163,7 +226,7 @@ impl Meter {
             PRIORITY => self.charge(Flood::Priority),
             RST_STREAM => self.charge(Flood::Reset),
             SETTINGS => {
-                self.acknowledged |= frame.flags & ACK != 0;
+                self.acknowledged |= frame.has(ACK);
                 self.charge(Flood::Settings);
             }
             PING => self.charge(Flood::Ping),
@@ -177,7 +240,7 @@ impl Meter {
         let level = &mut self.levels[kind as usize];
         *level += FRAME;
         if *level > u64::from(kind.allowance().burst) * FRAME {
-            self.flood.get_or_insert(kind);
+            self.verdict.get_or_insert(Verdict::Flood(kind));
         }
     }
 
@@ -203,90 +266,43 @@ impl Meter {
     }
 }
 
-/// What a client sends first (RFC 9113 section 3.4).
-pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-
-/// RFC 9113 section 6
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
-const PRIORITY: u8 = 2;
-const RST_STREAM: u8 = 3;
-const SETTINGS: u8 = 4;
-const PING: u8 = 6;
-const WINDOW_UPDATE: u8 = 8;
-const CONTINUATION: u8 = 9;
-const END_STREAM: u8 = 1;
-const ACK: u8 = 1;
-
-/// What the head of a frame says (RFC 9113 section 4.1).
-#[derive(Clone, Copy, Debug)]
-struct Frame {
-    length: usize,
-    kind: u8,
-    flags: u8,
-}
-
-/// Finds the heads of frames in bytes, however they are cut.
-#[derive(Clone, Copy, Debug)]
-struct Follower {
-    head: [u8; 9],
-    have: usize,
-    skip: usize,
-}
-
-impl Follower {
-    /// Frames begin behind so many bytes.
-    fn behind(skip: usize) -> Follower {
-        Follower { head: [0; 9], have: 0, skip }
-    }
-
-    fn follow(&mut self, mut bytes: &[u8], mut found: impl FnMut(Frame)) {
-        loop {
-            let skipped = self.skip.min(bytes.len());
-            self.skip -= skipped;
-            bytes = &bytes[skipped..];
-            if bytes.is_empty() {
-                return;
-            }
-            let taken = (self.head.len() - self.have).min(bytes.len());
-            self.head[self.have..self.have + taken].copy_from_slice(&bytes[..taken]);
-            self.have += taken;
-            bytes = &bytes[taken..];
-            if self.have < self.head.len() {
-                return;
-            }
-            let [a, b, c, kind, flags, ..] = self.head;
-            let length = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
-            (self.have, self.skip) = (0, length);
-            found(Frame { length, kind, flags });
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http2::frame::{END_HEADERS, HEAD_BYTES};
 
-    fn frame(kind: u8, flags: u8, length: usize) -> Vec<u8> {
-        let mut frame = vec![0, (length >> 8) as u8, length as u8, kind, flags, 0, 0, 0, 1];
-        frame.resize(9 + length, 0xaa);
-        frame
+    fn head(kind: u8, flags: u8, length: usize) -> Frame {
+        Frame { length, kind, flags, stream: 1 }
+    }
+
+    fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
+        let length = payload.len();
+        let head = [0, (length >> 8) as u8, length as u8, kind, flags, 0, 0, 0, stream];
+        [&head[..], payload].concat()
     }
 
     fn begun() -> Meter {
         let mut meter = Meter::new(0);
-        meter.on_read(PREFACE, 0);
+        let mut begin = [&PREFACE[..], &frame(SETTINGS, 0, 0, &[])].concat();
+        assert_eq!(meter.on_read(&mut begin, 0), begin.len());
+        meter.levels = [0; KINDS];
         meter
     }
 
+    /// Counts a frame alone, whatever the rules say of it.
+    fn count(meter: &mut Meter, frame: Frame, now_ms: u64) {
+        meter.pass_time(now_ms);
+        meter.on_frame(frame);
+    }
+
     /// Frames of one kind until there are too many.
-    fn fill(meter: &mut Meter, frame: &[u8], now_ms: u64) -> u32 {
-        let mut count = 0;
-        while meter.flood().is_none() {
-            meter.on_read(frame, now_ms);
-            count += 1;
+    fn fill(meter: &mut Meter, frames: &[Frame], now_ms: u64) -> u32 {
+        let mut rounds = 0;
+        while meter.verdict().is_none() {
+            frames.iter().for_each(|frame| count(meter, *frame, now_ms));
+            rounds += 1;
         }
-        count
+        rounds
     }
 
     #[test]
@@ -302,41 +318,85 @@ mod tests {
             (0x10, 3),
         ];
         for ((kind, length), flood) in kinds.into_iter().zip(Flood::ALL) {
-            let bytes = frame(kind, 0, length);
+            let one = [head(kind, 0, length)];
             let Allowance { burst, per_s, for_useful } = flood.allowance();
+            let full = || {
+                let mut meter = begun();
+                (0..burst).for_each(|_| count(&mut meter, one[0], 0));
+                assert_eq!(meter.verdict(), None, "{flood:?}");
+                meter
+            };
             let mut meter = begun();
-            assert_eq!(fill(&mut meter, &bytes, 0), burst + 1, "{flood:?}");
-            assert_eq!(meter.flood(), Some(flood));
-            let mut meter = begun();
-            for _ in 0..burst {
-                meter.on_read(&bytes, 0);
-            }
-            assert_eq!(meter.flood(), None, "{flood:?}");
-            assert_eq!(fill(&mut meter, &bytes, 1_000), per_s + 1, "{flood:?}");
-            let mut meter = begun();
-            for _ in 0..burst {
-                meter.on_read(&bytes, 0);
-            }
-            meter.on_read(&frame(HEADERS, 4, 30), 0);
-            meter.on_read(&frame(DATA, 0, 30), 0);
-            meter.on_write(&frame(HEADERS, 4, 30));
-            meter.on_write(&frame(DATA, 0, 300));
+            assert_eq!(fill(&mut meter, &one, 0), burst + 1, "{flood:?}");
+            assert_eq!(meter.verdict(), Some(Verdict::Flood(flood)));
+            assert_eq!(fill(&mut full(), &one, 1_000), per_s + 1, "{flood:?}");
+            let mut meter = full();
+            count(&mut meter, head(HEADERS, 4, 30), 0);
+            count(&mut meter, head(DATA, 0, 30), 0);
+            meter.on_write(&frame(HEADERS, 4, 1, &[0; 30]));
+            meter.on_write(&frame(DATA, 0, 1, &[0; 300]));
             let more: u32 = for_useful.iter().sum();
-            assert_eq!(fill(&mut meter, &bytes, 0), more.min(burst) + 1, "{flood:?}");
+            assert_eq!(fill(&mut meter, &one, 0), more.min(burst) + 1, "{flood:?}");
         }
     }
 
     #[test]
     fn however_the_bytes_are_cut_the_frames_are_the_same() {
         let mut bytes = PREFACE.to_vec();
-        for (kind, flags, length) in [(SETTINGS, 0, 12), (SETTINGS, ACK, 0), (DATA, 0, 700)] {
-            bytes.extend(frame(kind, flags, length));
-        }
+        bytes.extend(frame(SETTINGS, 0, 0, &[0; 12]));
+        bytes.extend(frame(SETTINGS, ACK, 0, &[]));
+        bytes.extend(frame(HEADERS, END_HEADERS, 1, &[0x82; 9]));
+        bytes.extend(frame(DATA, 0, 1, &[0xaa; 700]));
         for step in 1..40 {
             let mut meter = Meter::new(0);
-            bytes.chunks(step).for_each(|part| meter.on_read(part, 0));
-            assert_eq!((meter.frames(), meter.acknowledged()), (3, true), "{step}");
+            bytes.clone().chunks_mut(step).for_each(|part| {
+                assert_eq!(meter.on_read(part, 0), part.len());
+            });
+            assert_eq!((meter.frames(), meter.acknowledged()), (4, true), "{step}");
         }
+    }
+
+    #[test]
+    fn too_much_goes_no_further() {
+        let mut meter = begun();
+        let mut pings = frame(PING, 0, 0, &[0; 8]).repeat(HTTP2_PINGS.0 as usize + 1);
+        assert_eq!(meter.on_read(&mut pings, 0), 0);
+        assert_eq!(meter.verdict(), Some(Verdict::Flood(Flood::Ping)));
+        assert_eq!(meter.on_read(&mut frame(PING, 0, 0, &[0; 8]), 0), 0);
+    }
+
+    /// What stands before a wrong frame is served, and not a whole frame of it goes on.
+    #[test]
+    fn what_is_wrong_goes_no_further() {
+        let (right, wrong) = (frame(PING, 0, 0, &[0; 8]), frame(PING, 0, 0, &[0; 9]));
+        let bytes = [right.clone(), wrong.clone(), right.clone()].concat();
+        for step in 1..bytes.len() {
+            let (mut meter, mut good) = (begun(), 0);
+            for part in bytes.clone().chunks_mut(step) {
+                good += meter.on_read(part, 0);
+            }
+            assert!((right.len()..right.len() + HEAD_BYTES).contains(&good), "{good} by {step}");
+            let verdict = Verdict::Broken(Reason::FRAME_SIZE_ERROR);
+            assert_eq!(meter.verdict(), Some(verdict));
+        }
+    }
+
+    /// Trailers with a pseudo field lose what makes them trailers, so that their stream is reset.
+    #[test]
+    fn malformed_trailers_are_spoiled() {
+        let open = frame(HEADERS, END_HEADERS, 1, &[0x82; 4]);
+        let trailers = frame(HEADERS, END_HEADERS | END_STREAM, 1, &[0x82, 0x90]);
+        let mut meter = begun();
+        let mut bytes = [open.clone(), trailers.clone()].concat();
+        assert_eq!(meter.on_read(&mut bytes, 0), bytes.len());
+        assert_eq!(meter.verdict(), None);
+        assert_eq!(bytes, [open.clone(), frame(HEADERS, END_HEADERS, 1, &[0x82, 0x90])].concat());
+        // Where their head is gone already, the connection ends.
+        let mut meter = begun();
+        let (first, rest) = trailers.split_at(HEAD_BYTES);
+        meter.on_read(&mut [&open[..], first].concat(), 0);
+        assert_eq!(meter.on_read(&mut rest.to_vec(), 0), 0);
+        assert_eq!(meter.verdict(), Some(Verdict::Broken(Reason::PROTOCOL_ERROR)));
     }
 
     /// What gRPC does: a small message, a WINDOW_UPDATE of the stream and one of the connection, and
@@ -346,20 +406,20 @@ mod tests {
         let mut meter = begun();
         for message in 0..1_000_000u64 {
             let now_ms = message / 100;
-            meter.on_write(&frame(DATA, 0, 20));
-            meter.on_read(&frame(WINDOW_UPDATE, 0, 4), now_ms);
-            meter.on_read(&frame(WINDOW_UPDATE, 0, 4), now_ms);
+            meter.on_write(&frame(DATA, 0, 1, &[0; 20]));
+            count(&mut meter, head(WINDOW_UPDATE, 0, 4), now_ms);
+            count(&mut meter, head(WINDOW_UPDATE, 0, 4), now_ms);
             if message % 4 == 0 {
-                meter.on_read(&frame(PING, 0, 8), now_ms);
+                count(&mut meter, head(PING, 0, 8), now_ms);
             }
-            assert_eq!(meter.flood(), None, "{message}");
+            assert_eq!(meter.verdict(), None, "{message}");
         }
         for message in 0..100_000 {
-            meter.on_read(&frame(DATA, 0, 20), 0);
+            count(&mut meter, head(DATA, 0, 20), 0);
             if message % 2 == 0 {
-                meter.on_read(&frame(PING, ACK, 8), 0);
+                count(&mut meter, head(PING, ACK, 8), 0);
             }
-            assert_eq!(meter.flood(), None, "{message}");
+            assert_eq!(meter.verdict(), None, "{message}");
         }
     }
 
@@ -367,14 +427,14 @@ mod tests {
     #[test]
     fn requests_that_are_reset_at_once_are_a_flood() {
         let mut meter = begun();
-        let pair = [frame(HEADERS, 5, 20), frame(RST_STREAM, 0, 4)].concat();
+        let pair = [head(HEADERS, 5, 20), head(RST_STREAM, 0, 4)];
         assert_eq!(fill(&mut meter, &pair, 0), Flood::Reset.allowance().burst + 1);
         let mut meter = begun();
         for _ in 0..100_000 {
-            meter.on_read(&frame(HEADERS, 5, 20), 0);
-            meter.on_write(&frame(HEADERS, 4, 20));
-            meter.on_read(&frame(RST_STREAM, 0, 4), 0);
+            count(&mut meter, pair[0], 0);
+            meter.on_write(&frame(HEADERS, 4, 1, &[0; 20]));
+            count(&mut meter, pair[1], 0);
         }
-        assert_eq!(meter.flood(), None, "answers that are cut short are not");
+        assert_eq!(meter.verdict(), None, "answers that are cut short are not");
     }
 }

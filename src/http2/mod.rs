@@ -1,5 +1,6 @@
 //! HTTP/2 (RFC 9113) by the `h2` crate: streams, and what is turned into what at their edges.
 
+pub mod batch;
 pub mod client;
 pub mod meter;
 pub mod origin;
@@ -11,8 +12,14 @@ pub mod server;
 pub mod stream;
 pub mod trailers;
 
+mod frame;
 mod greeting;
+mod judge;
+mod pulse;
+mod sent;
 
+pub use batch::Batch;
+pub use frame::PREFACE;
 pub use h2::Reason;
 pub use request_in::read_request;
 pub use response_out::encode_response;

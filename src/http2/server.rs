@@ -14,9 +14,9 @@ use crate::http::HeadLimits;
 use crate::io::PollIo;
 use crate::io::wait::Deadlines;
 use crate::limits::{
-    HTTP2_CONNECTION_WINDOW_BYTES, HTTP2_DATA_OVERHEAD_BYTES_MAX, HTTP2_HEADER_TABLE_BYTES,
-    HTTP2_REFUSALS_MAX, HTTP2_RESETS_PENDING_MAX, HTTP2_SEND_BUFFER_BYTES, HTTP2_STREAMS_DEFAULT,
-    HTTP2_WINDOW_BYTES,
+    HTTP2_CONNECTION_WINDOW_BYTES, HTTP2_DATA_OVERHEAD_BYTES_MAX, HTTP2_FRAME_BYTES_MAX,
+    HTTP2_HEADER_TABLE_BYTES, HTTP2_REFUSALS_MAX, HTTP2_RESETS_PENDING_MAX,
+    HTTP2_SEND_BUFFER_BYTES, HTTP2_STREAMS_DEFAULT, HTTP2_WINDOW_BYTES,
 };
 
 /// `http2` of a listener.
@@ -48,6 +48,7 @@ impl Http2Plan {
             .max_concurrent_streams(self.streams_max)
             .initial_window_size(self.window_bytes)
             .initial_connection_window_size(self.connection_window_bytes)
+            .max_frame_size(HTTP2_FRAME_BYTES_MAX as u32)
             .max_header_list_size(header_list_bytes(head))
             .header_table_size(HTTP2_HEADER_TABLE_BYTES)
             .max_send_buffer_size(HTTP2_SEND_BUFFER_BYTES)
@@ -83,21 +84,21 @@ impl<'a> Metered<'a> {
 }
 
 impl AsyncRead for Metered<'_> {
-    /// Nothing more is handed out once there was too much: whoever drives the connection ends it.
+    /// Nothing more is handed out once there is a verdict: whoever drives the connection ends it.
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         out: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.meter.borrow().flood().is_some() {
+        if self.meter.borrow().verdict().is_some() {
             return Poll::Pending;
         }
         let before = out.filled().len();
         ready!(Pin::new(&mut self.io).poll_read(context, out))?;
         let mut meter = self.meter.borrow_mut();
-        meter.on_read(&out.filled()[before..], self.clock.now_ms());
-        if meter.flood().is_some() {
-            out.set_filled(before);
+        let good = meter.on_read(&mut out.filled_mut()[before..], self.clock.now_ms());
+        out.set_filled(before + good);
+        if good == 0 && meter.verdict().is_some() {
             return Poll::Pending;
         }
         Poll::Ready(Ok(()))
@@ -106,13 +107,11 @@ impl AsyncRead for Metered<'_> {
 
 impl AsyncWrite for Metered<'_> {
     fn poll_write(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let count = ready!(Pin::new(&mut self.io).poll_write(context, bytes))?;
-        self.meter.borrow_mut().on_write(&bytes[..count]);
-        Poll::Ready(Ok(count))
+        self.poll_write_vectored(context, &[IoSlice::new(bytes)])
     }
 
     fn poll_write_vectored(

@@ -8,7 +8,6 @@ use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -17,10 +16,11 @@ use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
 use http::{HeaderMap, Response, response};
 
+use super::batch::Batch;
+use super::origin::Origin;
 use crate::error::ErrorKind;
 use crate::io::signal::{Signal, Stopped};
 use crate::io::{Handle, Shutdown};
-use crate::observe::WorkerCounters;
 
 /// What comes on a stream behind the head.
 #[derive(Debug)]
@@ -109,6 +109,11 @@ impl ServerStream {
         Handle::Signal(self.signal.clone())
     }
 
+    /// Wakes the task that reads or writes, which knows of a reason of its own to end that.
+    pub fn wake(&self) {
+        self.signal.wake();
+    }
+
     /// Whether no body and no trailers are to come.
     pub fn is_end(&self) -> bool {
         self.body.borrow().is_end_stream()
@@ -119,12 +124,26 @@ impl ServerStream {
     /// # Errors
     /// See [`Broken`].
     pub async fn read(&self) -> Result<Piece, Broken> {
-        self.signal.reading(poll_fn(|context| poll_piece(&self.body, context))).await?
+        let polled = |context: &mut Context<'_>| {
+            poll_piece(&mut self.body.borrow_mut(), context).map_err(Broken::from)
+        };
+        self.signal.reading(poll_fn(polled)).await?
+    }
+
+    /// Waits for more of the request's body and takes all that is there.
+    ///
+    /// # Errors
+    /// See [`Broken`]; none as long as `batch` has something.
+    pub async fn read_batch(&self, batch: &mut Batch) -> Result<(), Broken> {
+        let polled = |context: &mut Context<'_>| {
+            batch.poll_fill(&mut self.body.borrow_mut(), context).map_err(Broken::from)
+        };
+        self.signal.reading(poll_fn(polled)).await?
     }
 
     /// Lets the client send so many bytes more, once they have been passed on.
     pub fn release(&self, bytes: usize) {
-        release(&self.body, bytes);
+        release(&mut self.body.borrow_mut(), bytes);
     }
 
     /// Sends a 1xx head.
@@ -150,10 +169,16 @@ impl ServerStream {
     }
 
     /// Sends a part of the body as the client makes room; `end` says that nothing follows it.
+    /// `progress` is called before each wait for room.
     ///
     /// # Errors
     /// See [`Broken`].
-    pub async fn send_data(&self, data: Bytes, end: bool) -> Result<(), Broken> {
+    pub async fn send_data(
+        &self,
+        data: Bytes,
+        end: bool,
+        progress: impl FnMut(),
+    ) -> Result<(), Broken> {
         let with = |act: &mut dyn FnMut(&mut Sender) -> Poll<Result<(), Broken>>| match &mut *self
             .reply
             .borrow_mut()
@@ -161,7 +186,24 @@ impl ServerStream {
             Reply::Begun(sender) => act(sender),
             Reply::Due(_) => Poll::Ready(Err(Broken::Lost)),
         };
-        send_data(with, &self.signal, data, end).await
+        send_data(with, &self.signal, data, end, progress).await
+    }
+
+    /// Sends all of `batch` as the client makes room; `progress` is called before each wait for it.
+    ///
+    /// # Errors
+    /// See [`Broken`].
+    pub async fn send_batch(
+        &self,
+        batch: &mut Batch,
+        mut progress: impl FnMut(),
+    ) -> Result<(), Broken> {
+        progress();
+        let sending = poll_fn(|context| match &mut *self.reply.borrow_mut() {
+            Reply::Begun(sender) => batch.poll_send(sender, context, &mut progress),
+            Reply::Due(_) => Poll::Ready(Err(Broken::Lost)),
+        });
+        self.signal.writing(sending).await?
     }
 
     /// Sends trailers, which end the stream.
@@ -208,33 +250,39 @@ pub struct OriginStream {
     body: RefCell<Option<RecvStream>>,
     sender: RefCell<Sender>,
     signal: Rc<Signal>,
-    counters: Arc<WorkerCounters>,
+    origin: Rc<Origin>,
 }
 
 impl OriginStream {
-    /// A stream whose request has been begun; `signal` is what deadlines shut down.
-    pub fn new(
+    /// A stream whose request has been begun on a connection to `origin`; `signal` is what deadlines
+    /// shut down.
+    pub(super) fn new(
         response: ResponseFuture,
         sender: Sender,
         signal: Rc<Signal>,
-        counters: Arc<WorkerCounters>,
+        origin: Rc<Origin>,
     ) -> OriginStream {
         OriginStream {
             response: RefCell::new(response),
             body: RefCell::default(),
             sender: RefCell::new(sender),
             signal,
-            counters,
+            origin,
         }
     }
 
-    /// Why it broke; counted where it was the origin's doing.
+    /// Why it broke; counted where the origin has reset it, and nothing else.
     fn broken(&self, error: h2::Error) -> Broken {
-        let broken = Broken::from(error);
-        if matches!(broken, Broken::Reset(_) | Broken::Refused) {
-            self.counters.upstream_http2_resets.increment();
+        if error.is_reset() && error.is_remote() {
+            self.origin.counters().upstream_http2_resets.increment();
         }
-        broken
+        Broken::from(error)
+    }
+
+    /// A deadline ended a wait for the origin.
+    fn waited_in_vain(&self, stopped: Stopped) -> Broken {
+        self.origin.doubt();
+        Broken::from(stopped)
     }
 
     /// Waits for the next head of the answer.
@@ -242,7 +290,8 @@ impl OriginStream {
     /// # Errors
     /// See [`Broken`].
     pub async fn read_head(&self) -> Result<OriginHead, Broken> {
-        self.signal.reading(poll_fn(|context| self.poll_head(context))).await?
+        let head = self.signal.reading(poll_fn(|context| self.poll_head(context))).await;
+        head.map_err(|stopped| self.waited_in_vain(stopped))?
     }
 
     fn poll_head(&self, context: &mut Context<'_>) -> Poll<Result<OriginHead, Broken>> {
@@ -272,29 +321,64 @@ impl OriginStream {
     /// See [`Broken`].
     pub async fn read(&self) -> Result<Piece, Broken> {
         let polled = |context: &mut Context<'_>| match &mut *self.body.borrow_mut() {
-            Some(body) => poll_piece_of(body, context).map_err(|error| self.broken(error)),
+            Some(body) => poll_piece(body, context).map_err(|error| self.broken(error)),
             None => Poll::Ready(Err(Broken::Lost)),
         };
-        self.signal.reading(poll_fn(polled)).await?
+        let piece = self.signal.reading(poll_fn(polled)).await;
+        piece.map_err(|stopped| self.waited_in_vain(stopped))?
+    }
+
+    /// Waits for more of the answer's body and takes all that is there.
+    ///
+    /// # Errors
+    /// See [`Broken`]; none as long as `batch` has something.
+    pub async fn read_batch(&self, batch: &mut Batch) -> Result<(), Broken> {
+        let polled = |context: &mut Context<'_>| match &mut *self.body.borrow_mut() {
+            Some(body) => batch.poll_fill(body, context).map_err(|error| self.broken(error)),
+            None => Poll::Ready(Err(Broken::Lost)),
+        };
+        let filled = self.signal.reading(poll_fn(polled)).await;
+        filled.map_err(|stopped| self.waited_in_vain(stopped))?
     }
 
     /// Lets the origin send so many bytes more, once they have been passed on.
     pub fn release(&self, bytes: usize) {
         if let Some(body) = &mut *self.body.borrow_mut() {
-            // Of a stream that is gone nothing is owed.
-            let _ = body.flow_control().release_capacity(bytes);
+            release(body, bytes);
         }
     }
 
     /// Sends a part of the request's body as the origin makes room; `end` says that nothing follows.
+    /// `progress` is called before each wait for room.
     ///
     /// # Errors
     /// See [`Broken`].
-    pub async fn send_data(&self, data: Bytes, end: bool) -> Result<(), Broken> {
+    pub async fn send_data(
+        &self,
+        data: Bytes,
+        end: bool,
+        progress: impl FnMut(),
+    ) -> Result<(), Broken> {
         let with = |act: &mut dyn FnMut(&mut Sender) -> Poll<Result<(), Broken>>| {
             act(&mut self.sender.borrow_mut())
         };
-        send_data(with, &self.signal, data, end).await
+        send_data(with, &self.signal, data, end, progress).await
+    }
+
+    /// Sends all of `batch` as the origin makes room; `progress` is called before each wait for it.
+    ///
+    /// # Errors
+    /// See [`Broken`].
+    pub async fn send_batch(
+        &self,
+        batch: &mut Batch,
+        mut progress: impl FnMut(),
+    ) -> Result<(), Broken> {
+        progress();
+        let sending = poll_fn(|context| {
+            batch.poll_send(&mut self.sender.borrow_mut(), context, &mut progress)
+        });
+        self.signal.writing(sending).await?
     }
 
     /// Sends trailers, which end the request.
@@ -312,14 +396,7 @@ impl OriginStream {
     }
 }
 
-fn poll_piece(
-    body: &RefCell<RecvStream>,
-    context: &mut Context<'_>,
-) -> Poll<Result<Piece, Broken>> {
-    poll_piece_of(&mut body.borrow_mut(), context).map_err(Broken::from)
-}
-
-fn poll_piece_of(
+pub(super) fn poll_piece(
     body: &mut RecvStream,
     context: &mut Context<'_>,
 ) -> Poll<Result<Piece, h2::Error>> {
@@ -336,18 +413,20 @@ fn poll_piece_of(
     }
 }
 
-fn release(body: &RefCell<RecvStream>, bytes: usize) {
+fn release(body: &mut RecvStream, bytes: usize) {
     // Of a stream that is gone nothing is owed.
-    let _ = body.borrow_mut().flow_control().release_capacity(bytes);
+    let _ = body.flow_control().release_capacity(bytes);
 }
 
-/// Sends `data` piece by piece, as capacity is given.
+/// Sends `data` piece by piece, as capacity is given; each grant begins the wait for the next anew.
 async fn send_data(
     with: impl Fn(&mut dyn FnMut(&mut Sender) -> Poll<Result<(), Broken>>) -> Poll<Result<(), Broken>>,
     signal: &Signal,
     mut data: Bytes,
     end: bool,
+    mut progress: impl FnMut(),
 ) -> Result<(), Broken> {
+    progress();
     let sending = poll_fn(|context| {
         with(&mut |sender| {
             if data.is_empty() && end {
@@ -366,6 +445,9 @@ async fn send_data(
                 let part = data.split_to(room.min(data.len()));
                 if !part.is_empty() {
                     sender.send_data(part, end && data.is_empty())?;
+                    if !data.is_empty() {
+                        progress();
+                    }
                 }
             }
             Poll::Ready(Ok(()))

@@ -67,7 +67,6 @@ async fn connect_from(source: IpAddr, address: SocketAddr) -> io::Result<Shared<
         // With io_uring it would make operations fail early that are to wait.
         socket.set_nonblocking(false)?;
     }
-    drop(socket);
     Ok(stream)
 }
 

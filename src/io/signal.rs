@@ -28,6 +28,11 @@ impl Signal {
         if matches!(how, Shutdown::Write | Shutdown::Both) {
             self.write.set(true);
         }
+        self.wake();
+    }
+
+    /// Wakes the task that waits, which knows of a reason of its own to end the wait.
+    pub fn wake(&self) {
         if let Some(waker) = self.waker.take() {
             waker.wake();
         }

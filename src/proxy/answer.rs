@@ -6,6 +6,7 @@ use super::bridge;
 use super::exchange::Answer;
 use super::filters;
 use super::forward::Job;
+use super::tunnel;
 use crate::base::buffer::Buf;
 use crate::error::ErrorKind;
 use crate::http::head::list_members;
@@ -60,6 +61,8 @@ pub(super) async fn relay(answer: &mut Answer, job: &Job<'_>) -> Result<Relayed,
             200..300 if job.tunnel_begun.get() => {
                 return Ok(Relayed { tunnel: true, close: true, ..Relayed::default() });
             }
+            // The client would take it for the tunnel that it is not.
+            200..300 if tunnel::is_connect(job.context) => return Err(ErrorKind::UpgradeIgnored),
             101 => return Err(ErrorKind::UpgradeUnexpected),
             100..200 => {
                 // One that announces a body it cannot have leaves in doubt what follows.

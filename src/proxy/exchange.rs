@@ -199,11 +199,6 @@ impl Exchange {
         }
     }
 
-    /// Whether the request can be sent once more (RFC 9110 section 9.2.2).
-    pub fn replayable(&self) -> bool {
-        self.context.facts.idempotent && self.upload.whole
-    }
-
     /// What was read of the next request, once this one is over.
     pub fn take_behind(&mut self) -> Buf {
         if self.upload.behind.capacity() > 0 {

@@ -149,7 +149,7 @@ impl Failed {
     fn allows_retry(&self, exchange: &Exchange) -> bool {
         let safe = match self.kind.retry() {
             Retry::No => false,
-            Retry::Stale => self.stale,
+            Retry::Stale => self.stale && !exchange.upload.spent,
             Retry::Unsent | Retry::Unseen => !exchange.upload.spent,
         };
         safe && exchange.answer.status == 0
@@ -170,7 +170,6 @@ struct Attempt<'a> {
 
 impl Attempt<'_> {
     async fn run(&self, exchange: &mut Exchange) -> Result<Next, Failed> {
-        let replayable = exchange.replayable();
         let mut attached = Attached { lease: None, down: self.place.down, total: self.total };
         // A first try begins with the request, as far as microseconds go.
         if exchange.matched.progress.get().has_begun() || exchange.context.timing.retries > 0 {
@@ -188,7 +187,6 @@ impl Attempt<'_> {
         if has_expired(self.total) {
             return Err(Failed { kind: ErrorKind::TotalTimeout, stale: false });
         }
-        let stale = replayable && attached.lease().reused;
         let Exchange { context, upload, answer, matched, .. } = exchange;
         let job = Job {
             place: self.place,
@@ -203,6 +201,9 @@ impl Attempt<'_> {
             stopped: Cell::new(false),
             tunnel_begun: Cell::new(false),
         };
+        // RFC 9110 section 9.2.2; a body that is still to come may turn out unread.
+        let replayable = context.facts.idempotent && (upload.whole || job.is_across());
+        let stale = replayable && job.lease.reused;
         context.request.failpoint("pool");
         let relayed = if job.is_across() {
             Box::pin(bridge::run(upload, answer, &job)).await
@@ -324,7 +325,7 @@ impl Job<'_> {
         let facts = &self.context.facts;
         let resized = facts.grpc_web.as_ref().is_some_and(|web| web.changes_request_length());
         match facts.framing {
-            BodyFraming::Length(_) if resized => BodyFraming::Chunked,
+            BodyFraming::Length(1..) if resized => BodyFraming::Chunked,
             framing => framing,
         }
     }

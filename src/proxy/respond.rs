@@ -4,6 +4,7 @@ use super::exchange::Exchange;
 use super::filters;
 use super::forward::Place;
 use super::serve::{Ended, Next};
+use super::tunnel::is_connect;
 use crate::base::buffer::Buf;
 use crate::context::RequestContext;
 use crate::error::ErrorKind;
@@ -20,6 +21,10 @@ pub(super) async fn answer(exchange: &mut Exchange, place: &Place<'_>, ended: En
         Ended::Error(kind) => Reply::error(kind),
         Ended::Reply(reply) => *reply,
     };
+    if is_connect(&exchange.context) && matches!(reply.status, 200..300) {
+        // No tunnel is opened here, and there is no other success.
+        reply = Reply::error(ErrorKind::MethodRefused);
+    }
     exchange.answer.error = reply.error;
     let gone = [Some(ErrorKind::ClientAborted), Some(ErrorKind::ClientWriteTimeout)];
     if exchange.answer.status != 0 || gone.contains(&reply.error) {
@@ -53,21 +58,21 @@ pub(super) async fn answer(exchange: &mut Exchange, place: &Place<'_>, ended: En
     }
 }
 
-/// Whether it is a gRPC call.
+/// Whether it is a gRPC call, to which errors are told by a success.
 fn is_grpc(context: &RequestContext) -> bool {
     let request = &context.request;
     context.facts.grpc_web.is_some()
         || request.version == Version::Http2
+            && !is_connect(context)
             && request.values_named("content-type").next().is_some_and(grpc::is_grpc)
 }
 
 /// Turns an error into what a gRPC client understands: a success that consists of trailers only.
 fn tell_grpc(reply: &mut Reply, kind: ErrorKind, content_type: &str) {
     reply.status = 200;
-    let message = grpc::message(&format!("{} ({})", kind.text(), kind.code()));
     reply.fields.push(("content-type", content_type.into()));
     reply.fields.push(("grpc-status", grpc::grpc_status_of(kind).to_string().into_bytes()));
-    reply.fields.push(("grpc-message", message.into_bytes()));
+    reply.fields.push(("grpc-message", grpc::message_of(kind).into_bytes()));
     reply.body.clear();
 }
 
@@ -108,10 +113,10 @@ async fn send_on_stream(
     let date = place.core.date();
     let edit = edit(context, Persistence::Open, &date);
     let head = response_out::encode_response(&answer.head, &edit);
-    place.down.timer.arm(Wait::ClientWrite, place.listener().write_timeout_ms);
+    let progress = || place.down.timer.arm(Wait::ClientWrite, place.listener().write_timeout_ms);
     let (length, end) = (content.len(), content.is_empty());
     let sent = match stream.send_head(head, end) {
-        Ok(()) if !end => stream.send_data(content.into(), true).await,
+        Ok(()) if !end => stream.send_data(content.into(), true, progress).await,
         sent => sent,
     };
     if sent.is_ok() { 0 } else { length.max(1) }

@@ -10,8 +10,9 @@ use super::filters;
 use super::forward::Job;
 use super::serve::Next;
 use crate::base::buffer::Buf;
+use crate::context::RequestContext;
 use crate::error::ErrorKind;
-use crate::http::websocket;
+use crate::http::{Known, Version, websocket};
 use crate::http1::conn::write_all;
 use crate::http1::encode::{Persistence, ResponseEdit, encode_response};
 use crate::http2::response_out;
@@ -20,6 +21,13 @@ use crate::io::runtime::join;
 use crate::io::wait::Timer;
 use crate::io::{Shutdown, Stream, Wait};
 use crate::observe::WorkerCounters;
+
+/// Whether the client takes any success for an open tunnel (RFC 8441 section 5): in HTTP/2 only an
+/// extended CONNECT has an Upgrade, which is written for it.
+pub(super) fn is_connect(context: &RequestContext) -> bool {
+    let request = &context.request;
+    request.version == Version::Http2 && request.value(Known::Upgrade).is_some()
+}
 
 /// Passes the head on and then everything, both ways, until both sides have ended or nothing has
 /// come for the tunnel's idle timeout. Bytes behind either head are the first of the tunnel.
@@ -172,11 +180,9 @@ impl Side<'_> {
             (_, Bit::Buf(buf)) => Bytes::copy_from_slice(buf.filled()),
             (_, Bit::Bytes(bytes)) => bytes,
         };
-        let mut progress = progress;
-        progress();
         let sent = match self {
-            Side::Client(stream) => stream.send_data(bytes, false).await,
-            Side::Origin(stream) => stream.send_data(bytes, false).await,
+            Side::Client(stream) => stream.send_data(bytes, false, progress).await,
+            Side::Origin(stream) => stream.send_data(bytes, false, progress).await,
             Side::Connection(_) => return Ok(()),
         };
         sent.map_err(|_| Gone)
@@ -199,8 +205,9 @@ impl Side<'_> {
                 stream.finish().await;
                 Ok(())
             }
-            Side::Client(stream) => stream.send_data(Bytes::new(), true).await,
-            Side::Origin(stream) => stream.send_data(Bytes::new(), true).await,
+            // An end alone needs no room.
+            Side::Client(stream) => stream.send_data(Bytes::new(), true, || ()).await,
+            Side::Origin(stream) => stream.send_data(Bytes::new(), true, || ()).await,
         };
     }
 }

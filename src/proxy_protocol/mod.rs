@@ -103,7 +103,7 @@ pub struct Ssl {
     pub used: bool,
     /// The client presented a certificate, on this connection or in its session, and it was verified.
     pub verified: bool,
-    /// It was presented when the session began, and not on this connection.
+    /// It was, and not on this connection but when its session began.
     pub resumed: bool,
     /// PP2_SUBTYPE_SSL_VERSION, such as `TLSv1.3`.
     pub version: Option<Box<[u8]>>,

@@ -153,11 +153,12 @@ fn once(slot: &mut Option<Box<[u8]>>, value: &[u8]) -> Result<(), Malformed> {
 fn ssl(value: &[u8]) -> Result<Ssl, Malformed> {
     let (&[client, a, b, c, d], _) = value.split_first_chunk::<5>().ok_or(Malformed::V2)?;
     let presented = client & (CLIENT_CERT_CONN | CLIENT_CERT_SESS) != 0;
+    // Zero is the verdict of a verification that succeeded.
+    let verified = presented && u32::from_be_bytes([a, b, c, d]) == 0;
     let mut ssl = Ssl {
         used: client & CLIENT_SSL != 0,
-        // Zero is the verdict of a verification that succeeded.
-        verified: presented && u32::from_be_bytes([a, b, c, d]) == 0,
-        resumed: presented && client & CLIENT_CERT_CONN == 0,
+        verified,
+        resumed: verified && client & CLIENT_CERT_CONN == 0,
         ..Ssl::default()
     };
     for tlv in Tlvs::of(value, 5) {

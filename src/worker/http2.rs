@@ -14,9 +14,9 @@ use http::Request;
 use super::conn;
 use crate::base::buffer::Buf;
 use crate::error::ErrorKind;
-use crate::http2::meter::{Meter, PREFACE};
+use crate::http2::meter::{Meter, Verdict};
 use crate::http2::server::Metered;
-use crate::http2::{ServerStream, read_request};
+use crate::http2::{PREFACE, ServerStream, read_request};
 use crate::io::runtime::catch_panic;
 use crate::io::signal::Signal;
 use crate::io::wait::Timer;
@@ -246,10 +246,13 @@ impl Serving<'_> {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Came> {
         let engine = &mut self.engine;
         let mut came = self.poller.turn(context, |context| engine.poll_accept(context));
-        let flood = self.meter.borrow().flood();
-        if let Some(flood) = flood.filter(|_| !self.abrupt) {
-            self.core.counters.http2_floods[flood as usize].increment();
-            self.calm_down(Reason::ENHANCE_YOUR_CALM);
+        let ended = matches!(came, Poll::Ready(None | Some(Err(_))));
+        let verdict = self.meter.borrow().verdict();
+        if let Some(verdict) = verdict.filter(|_| !self.abrupt && !ended) {
+            if let Verdict::Flood(flood) = verdict {
+                self.core.counters.http2_floods[flood as usize].increment();
+            }
+            self.calm_down(verdict.reason());
             let engine = &mut self.engine;
             came = self.poller.turn(context, |context| engine.poll_accept(context));
         }

@@ -28,10 +28,13 @@ pub enum Mood {
     Truncates,
 }
 
+/// TTL and data of a record.
+type Data = (u32, Vec<u8>);
+
 #[derive(Default)]
 struct Zone {
-    /// Records by name and type: TTL and data.
-    records: BTreeMap<(String, u16), Vec<(u32, Vec<u8>)>>,
+    /// Records by name and type.
+    records: BTreeMap<(String, u16), Vec<Data>>,
     mood: Mood,
     /// Queries that came: name, type and whether over TCP.
     queries: Vec<(String, u16, bool)>,
@@ -137,7 +140,7 @@ impl NameServer {
         self.shared.lock().queries.iter().filter(|query| query.2).count()
     }
 
-    fn put(&self, name: &str, kind: u16, records: Vec<(u32, Vec<u8>)>) {
+    fn put(&self, name: &str, kind: u16, records: Vec<Data>) {
         let mut zone = self.shared.lock();
         match records.is_empty() {
             true => drop(zone.records.remove(&(name.to_owned(), kind))),

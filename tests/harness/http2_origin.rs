@@ -185,18 +185,19 @@ impl Call {
             self.note(&head, &mut body, false).await;
             return echo(body, reply).await;
         }
-        match path.as_str() {
-            "/slow-up" => tokio::time::sleep(ms(600)).await,
-            "/early" => {
-                self.note(&head, &mut body, false).await;
-                let response = Response::builder().status(413).body(()).expect("a head");
-                return reply.send_response(response, true).map(drop);
-            }
-            _ => {}
+        if self.without_body(&head, &mut body, reply).await? {
+            return Ok(());
         }
         let seen = self.note(&head, &mut body, true).await;
         if let Some(time) = path.strip_prefix("/sleep/") {
             tokio::time::sleep(ms(time.parse().expect("a number"))).await;
+        }
+        if let Some(count) = path.strip_prefix("/bytes/") {
+            let mut stream = reply.send_response(Response::new(()), false)?;
+            return send(&mut stream, &filling()[..count.parse().expect("a number")], true).await;
+        }
+        if let Some(count) = path.strip_prefix("/parts/") {
+            return parts(reply, &seen, count.parse().expect("a number")).await;
         }
         let first = self.look(&seen) == 1;
         match path.as_str() {
@@ -215,6 +216,11 @@ impl Call {
                 let head = head_of(200, &seen).header("content-type", "application/grpc");
                 let head = head.header("grpc-status", "5").header("grpc-message", "no%20such");
                 return reply.send_response(head.body(()).expect("a head"), true).map(drop);
+            }
+            "/grpc-untold" => {
+                let head = head_of(200, &seen).header("content-type", "application/grpc");
+                let mut stream = reply.send_response(head.body(()).expect("a head"), false)?;
+                return stream.send_data(Bytes::from_static(b"\0\0\0\0\x02ab"), true);
             }
             "/large" => {
                 let mut stream = reply.send_response(Response::new(()), false)?;
@@ -235,6 +241,44 @@ impl Call {
             _ => return ok(reply, &seen, head.method == "HEAD"),
         }
         Ok(())
+    }
+
+    /// What it does before it looks at the body. Whether that is all.
+    async fn without_body(
+        &self,
+        head: &http::request::Parts,
+        body: &mut RecvStream,
+        reply: &mut Reply,
+    ) -> Result<bool, h2::Error> {
+        let path = head.uri.path();
+        let first = || self.look(&format!("{} {path}", head.method)) == 0;
+        match path {
+            "/refuse-unread" if first() => {
+                self.note(head, body, false).await;
+                reply.send_reset(Reason::REFUSED_STREAM);
+            }
+            "/die-unread" if first() => {
+                self.note(head, body, false).await;
+                let _ = self.tell.send(Act::Die);
+                // The stream is held until its connection is gone: no reset precedes that.
+                let _ = body.data().await;
+            }
+            "/early" | "/early-held" => {
+                self.note(head, body, false).await;
+                let response = Response::builder().status(413).body(()).expect("a head");
+                reply.send_response(response, true)?;
+                if path == "/early-held" {
+                    // While it is held nothing is said of the body.
+                    tokio::time::sleep(super::PATIENCE).await;
+                }
+            }
+            "/slow-up" => {
+                tokio::time::sleep(ms(600)).await;
+                return Ok(false);
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
     }
 
     /// How often a line was asked for.
@@ -304,6 +348,18 @@ fn with_trailers(
     stream.send_data(Bytes::from_static(b"ab"), false)?;
     let mut trailers = HeaderMap::new();
     trailers.insert(name, HeaderValue::from_static(value));
+    stream.send_trailers(trailers)
+}
+
+/// Many small parts, and trailers.
+async fn parts(reply: &mut Reply, line: &str, count: usize) -> Result<(), h2::Error> {
+    let head = head_of(200, line).header("content-type", "application/grpc");
+    let mut stream = reply.send_response(head.body(()).expect("a head"), false)?;
+    for number in 0..count {
+        send(&mut stream, format!("{number};").as_bytes(), false).await?;
+    }
+    let mut trailers = HeaderMap::new();
+    trailers.insert("grpc-status", HeaderValue::from_static("0"));
     stream.send_trailers(trailers)
 }
 

@@ -46,6 +46,9 @@ pub struct Case {
     pub requests: Vec<String>,
     /// Outcomes of which one must hold. U: of the first connection to the origin.
     pub allow: Vec<String>,
+    /// What comes instead of that, as docs/http2-conformance.md says.
+    #[serde(default)]
+    pub deviates: Option<String>,
     /// U: what the clients must get: `status 200 & body ok`, the nth of the nth client.
     #[serde(default)]
     pub clients: Vec<String>,
@@ -72,6 +75,7 @@ impl File {
             assert!(!case.sections().is_empty(), "{id} says whence");
             case.steps();
             case.outcomes();
+            case.deviation();
         }
         file
     }
@@ -103,6 +107,11 @@ impl Case {
     /// The outcomes.
     pub fn outcomes(&self) -> Vec<Outcome> {
         self.allow.iter().map(|text| Outcome::parse(text, &self.word())).collect()
+    }
+
+    /// What comes instead.
+    pub fn deviation(&self) -> Option<Outcome> {
+        self.deviates.as_ref().map(|text| Outcome::parse(text, &self.word()))
     }
 
     /// Time in which an outcome must hold.

@@ -115,8 +115,6 @@ impl Outcome {
     }
 }
 
-const PROTOCOL_ERROR: u32 = 1;
-
 impl Check {
     fn parse(text: &str) -> Check {
         let words: Vec<&str> = text.split_whitespace().collect();
@@ -166,11 +164,7 @@ impl Check {
         let watch = &state.watch;
         let stream = |number: &u32| watch.streams.get(number);
         let gone = |codes: &[u32]| {
-            // The library has one code for whatever it cannot decode (docs/http2-conformance.md).
-            let said = watch
-                .goaways
-                .iter()
-                .any(|(_, code)| codes.contains(code) || *code == PROTOCOL_ERROR);
+            let said = watch.goaways.iter().any(|(_, code)| codes.contains(code));
             said || state.end.is_some() && watch.goaways.iter().all(|(_, code)| *code == 0)
         };
         let reset = |number: &u32, codes: &[u32]| {

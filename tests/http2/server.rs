@@ -17,6 +17,8 @@ pub struct Target<'a> {
     pub address: SocketAddr,
     /// The origin behind it, where it is ours.
     pub origin: Option<&'a Origin>,
+    /// Whether it is the proxy, whose deviations are known.
+    pub ours: bool,
 }
 
 /// Plays a case; says what is wrong, if anything is.
@@ -69,17 +71,24 @@ fn judge(
     next: u32,
 ) -> Result<(), String> {
     let (end, word) = (Instant::now() + case.limit(), case.word());
+    let deviation = case.deviation().filter(|_| target.ours);
+    let wanted = deviation.as_ref().map_or(outcomes, std::slice::from_ref);
     let found = loop {
         let mut missing = Vec::new();
-        let found = peer.look(|state| {
-            outcomes.iter().any(|outcome| {
-                let lacks =
-                    outcome.missing(state, target.origin.map(|origin| (origin, &*word)), next);
-                missing.extend(lacks.clone());
-                lacks.is_none()
+        let holds = |outcomes: &[Outcome], missing: &mut Vec<String>| {
+            peer.look(|state| {
+                outcomes.iter().any(|outcome| {
+                    let lacks =
+                        outcome.missing(state, target.origin.map(|origin| (origin, &*word)), next);
+                    missing.extend(lacks.clone());
+                    lacks.is_none()
+                })
             })
-        });
-        if found {
+        };
+        if holds(wanted, &mut missing) {
+            if deviation.is_some() && holds(outcomes, &mut missing) {
+                break Err("it no longer deviates".into());
+            }
             break Ok(());
         }
         if Instant::now() >= end {

@@ -1,6 +1,6 @@
 //! docs/http2-conformance.md: which section is covered by which cases.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::case::Case;
 
@@ -13,6 +13,11 @@ pub fn check(cases: &[Case]) {
     assert_eq!(ids.len(), count, "an id is given twice");
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/http2-conformance.md");
     let page = std::fs::read_to_string(path).expect("the page");
+    check_deviations(cases, &page);
+    let (_, beside) = page.split_once("## Beside h2spec").expect("the table of h2spec");
+    for id in named(beside.split("\n## ").next().unwrap_or_default()) {
+        assert!(ids.contains(&id), "{id} stands for a section of h2spec, and is no case");
+    }
     let (before, rest) = page.split_once(BEGIN).expect("where the table begins");
     let (_, behind) = rest.split_once(END).expect("where it ends");
     let wanted = format!("{before}{BEGIN}{}{END}{behind}", table(cases));
@@ -21,6 +26,23 @@ pub fn check(cases: &[Case]) {
     } else {
         assert!(page == wanted, "run it with UPDATE_EXPECTED=1 and look at what changed");
     }
+}
+
+/// The page lists the cases that deviate, and no other.
+fn check_deviations(cases: &[Case], page: &str) {
+    let (_, listed) = page.split_once("## Where it deviates").expect("where it deviates");
+    let listed = listed.split("\n## ").next().unwrap_or_default();
+    let ids = named(listed);
+    let deviating: BTreeSet<&str> =
+        cases.iter().filter(|case| case.deviates.is_some()).map(|case| &*case.id).collect();
+    assert_eq!(ids, deviating, "the page's list of deviations, and that of the cases");
+}
+
+/// The ids of cases in a text.
+fn named(text: &str) -> BTreeSet<&str> {
+    let is_id = |word: &&str| word.len() == 4 && word.starts_with(['H', 'U']);
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric()).filter(is_id);
+    words.filter(|id| id[1..].parse::<u16>().is_ok()).collect()
 }
 
 /// A row for each section that a case names.

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::case::Case;
 use super::origin::FrameOrigin;
-use super::outcome::tell;
+use super::outcome::{Outcome, tell};
 use super::step::expand;
 use crate::harness::client::ask;
 use crate::harness::origin::latin1;
@@ -48,19 +48,26 @@ fn judge(case: &Case, clients: &[Client], origin: &FrameOrigin) -> Result<(), St
         client_got(client, wanted).map_err(|why| format!("client {}: {why}", number + 1))?;
     }
     let (outcomes, end) = (case.outcomes(), Instant::now() + case.limit());
+    let deviation = case.deviation();
+    let wanted = deviation.as_ref().map_or(&outcomes[..], std::slice::from_ref);
     loop {
         let taken = origin.taken();
         let mut missing = Vec::new();
-        let found = taken.first().is_some_and(|first| {
-            first.look(|state| {
-                outcomes.iter().any(|outcome| {
-                    let lacks = outcome.missing(state, None, 0);
-                    missing.extend(lacks.clone());
-                    lacks.is_none()
+        let holds = |outcomes: &[Outcome], missing: &mut Vec<String>| {
+            taken.first().is_some_and(|first| {
+                first.look(|state| {
+                    outcomes.iter().any(|outcome| {
+                        let lacks = outcome.missing(state, None, 0);
+                        missing.extend(lacks.clone());
+                        lacks.is_none()
+                    })
                 })
             })
-        });
-        if found {
+        };
+        if holds(wanted, &mut missing) {
+            if deviation.is_some() && holds(&outcomes, &mut missing) {
+                return Err("it no longer deviates".into());
+            }
             break;
         }
         if Instant::now() >= end {

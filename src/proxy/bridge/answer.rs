@@ -18,7 +18,7 @@ use crate::http1::encode::{Persistence, ResponseEdit};
 use crate::http1::framing::response_framing;
 use crate::http2::response_in::read_response;
 use crate::http2::response_out::encode_response;
-use crate::http2::{OriginHead, OriginStream, ServerStream};
+use crate::http2::{Batch, OriginHead, OriginStream, ServerStream};
 use crate::io::Wait;
 use crate::limits::SWEEP_MS;
 
@@ -178,6 +178,9 @@ async fn relay_body(
     framing: BodyFraming,
     mut web: Option<&mut Web>,
 ) -> Result<(), ErrorKind> {
+    if let (Some(origin), Some(client), None) = (job.origin.get(), job.down.http2(), &web) {
+        return relay_stream(answer, job, origin, client).await;
+    }
     let chunked = framing_for_client(framing, job) == BodyFraming::Chunked;
     loop {
         let part = source.next(answer, job).await?;
@@ -198,6 +201,30 @@ async fn relay_body(
     }
 }
 
+/// The same where both sides speak HTTP/2 and nothing is turned: all that is there goes in one go.
+async fn relay_stream(
+    answer: &mut Answer,
+    job: &Job<'_>,
+    origin: &OriginStream,
+    client: &ServerStream,
+) -> Result<(), ErrorKind> {
+    let write_ms = job.listener().write_timeout_ms;
+    let mut batch = Batch::default();
+    loop {
+        job.down.timer.arm(Wait::ResponseBody, job.settings().body_timeout_ms);
+        origin.read_batch(&mut batch).await.map_err(|_| ErrorKind::ResponseIncomplete)?;
+        let (length, last) = (batch.unsent(), batch.is_last());
+        let progress = || job.down.timer.arm(Wait::ClientWrite, write_ms);
+        let sent = client.send_batch(&mut batch, progress).await;
+        sent.map_err(|_| ErrorKind::ClientAborted)?;
+        answer.bytes += length as u64;
+        origin.release(length);
+        if last {
+            return Ok(());
+        }
+    }
+}
+
 /// Gives a part to the client.
 async fn send(part: Part, chunked: bool, job: &Job<'_>) -> Result<(), ErrorKind> {
     let Some(client) = job.down.http2() else {
@@ -205,9 +232,10 @@ async fn send(part: Part, chunked: bool, job: &Job<'_>) -> Result<(), ErrorKind>
         part.encode(chunked, &mut out);
         return write_client(&mut out, job).await.map_err(|_| ErrorKind::ClientAborted);
     };
-    job.down.timer.arm(Wait::ClientWrite, job.listener().write_timeout_ms);
+    let write_ms = job.listener().write_timeout_ms;
+    let progress = || job.down.timer.arm(Wait::ClientWrite, write_ms);
     let sent = match part {
-        Part::Data(bytes, last) => client.send_data(bytes, last).await,
+        Part::Data(bytes, last) => client.send_data(bytes, last, progress).await,
         Part::Trailers(trailers) => client.send_trailers(trailers),
     };
     sent.map_err(|_| ErrorKind::ClientAborted)
@@ -216,31 +244,45 @@ async fn send(part: Part, chunked: bool, job: &Job<'_>) -> Result<(), ErrorKind>
 /// Turns a gRPC answer into one of gRPC-Web.
 struct Web {
     call: Box<GrpcWeb>,
-    /// The whole body, where the answer is trailers only.
+    /// Whether the head has told the status, though a body was to come.
+    told: bool,
+    /// The whole body, where the answer is a head only.
     ended: Option<Part>,
 }
 
 impl Web {
     /// Changes the head, where the request was a call by gRPC-Web and its answer is one of gRPC.
     fn of(answer: &mut Answer, job: &Job<'_>, body: BodyFraming) -> Option<Web> {
+        let head = &mut answer.head;
         let mut call = job.context.facts.grpc_web.clone()?;
-        if !call.edit_answer(&mut answer.head) {
+        // Neither has content that could hold a status.
+        if matches!(head.status, 204 | 304) || !call.edit_answer(head) {
             return None;
         }
         let mut out = Buf::for_head();
         let ended = (body == BodyFraming::None).then(|| {
-            call.trailers_only(&mut answer.head, &mut out);
+            if !call.trailers_only(head, &mut out) {
+                call.finish_error(ErrorKind::ResponseIncomplete, &mut out);
+            }
             Part::Data(Bytes::copy_from_slice(out.filled()), true)
         });
-        Some(Web { call, ended })
+        Some(Web { call, told: head.values_named("grpc-status").next().is_some(), ended })
     }
 
     fn turn(&mut self, part: Part) -> Part {
         let mut out = part.buffer();
+        let last = part.is_last();
         match part {
             Part::Data(bytes, last) => {
                 self.call.answer(&bytes, &mut out);
-                Part::Data(Bytes::copy_from_slice(out.filled()), last)
+                match (last, self.told) {
+                    (false, _) => {}
+                    (true, true) => self.call.finish_plain(&mut out),
+                    // gRPC has a status at the end of each call.
+                    (true, false) => {
+                        self.call.finish_error(ErrorKind::ResponseIncomplete, &mut out);
+                    }
+                }
             }
             Part::Trailers(trailers) => {
                 let fields: Vec<(&[u8], &[u8])> = trailers
@@ -248,9 +290,9 @@ impl Web {
                     .map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes()))
                     .collect();
                 self.call.finish(&fields, &mut out);
-                Part::Data(Bytes::copy_from_slice(out.filled()), true)
             }
         }
+        Part::Data(Bytes::copy_from_slice(out.filled()), last)
     }
 }
 

@@ -11,8 +11,8 @@ use super::exchange::{Answer, Upload};
 use super::forward::{Job, encode, request_edit, send};
 use crate::error::ErrorKind;
 use crate::http2::request_out::{asks_for_websocket, encode_request};
+use crate::io::Wait;
 use crate::io::wait::Timer;
-use crate::io::{Shutdown, Wait};
 
 /// Sends the request and relays the answer, both at once where the body is still coming.
 ///
@@ -35,8 +35,8 @@ pub(super) async fn run(
     let mut pump = upload::Pump::new(upload, timer, job);
     let cancel = pump.cancel;
     let stop = || match job.down.http2() {
-        // Nothing more is read of it, whatever the client still sends.
-        Some(client) => client.handle().shutdown(Shutdown::Read),
+        // It is not shut down: another try may read it from its beginning.
+        Some(client) => client.wake(),
         None => cancel.cancel(),
     };
     together(pump.run(), answer, job, stop).await

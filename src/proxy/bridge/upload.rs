@@ -1,5 +1,10 @@
 //! The body of a request, from a client to an origin of which one at least speaks HTTP/2.
 
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
+
 use bytes::Bytes;
 
 use super::super::exchange::Upload;
@@ -10,7 +15,7 @@ use crate::error::ErrorKind;
 use crate::http::BodyFraming;
 use crate::http::grpc_web::GrpcWeb;
 use crate::http1::conn::write_all;
-use crate::http2::{Broken, ServerStream};
+use crate::http2::{Batch, Broken, OriginStream, Piece, ServerStream};
 use crate::io::wait::Timer;
 use crate::io::{Cancel, Wait};
 use crate::limits::HEAD_BUFFER_BYTES;
@@ -63,13 +68,16 @@ impl<'a> Pump<'a> {
     /// # Errors
     /// What the client did wrong, or that the origin took too long.
     pub async fn run(&mut self) -> Result<(), ErrorKind> {
+        let job = self.job;
+        if let (Some(client), Some(origin), None) = (job.down.http2(), job.origin.get(), &self.web)
+        {
+            let whole = self.run_stream(client, origin).await?;
+            return job.upload_ended(self.timer, whole);
+        }
         let mut whole = false;
         while !whole && !self.job.answer_done.get() {
             let Some(part) = self.next().await? else { break };
-            *self.bytes += part.len() as u64;
-            if self.job.matched.terms.body_bytes_max.is_some_and(|max| *self.bytes > max) {
-                return Err(ErrorKind::BodyTooLarge);
-            }
+            self.count(part.len())?;
             let (last, length) = (part.is_last(), part.len());
             let part = self.turn(part)?;
             // A failed write is told by the answer, or by its absence.
@@ -82,6 +90,59 @@ impl<'a> Pump<'a> {
             whole = last;
         }
         self.job.upload_ended(self.timer, whole)
+    }
+
+    /// The same where both sides speak HTTP/2 and nothing is turned: all that is there goes in one go.
+    /// Whether the body is whole.
+    async fn run_stream(
+        &mut self,
+        client: &ServerStream,
+        origin: &OriginStream,
+    ) -> Result<bool, ErrorKind> {
+        let timeout_ms = self.job.settings().body_timeout_ms;
+        let (mut batch, mut whole) = (Batch::default(), false);
+        while !whole && !self.job.answer_done.get() {
+            self.timer.arm(Wait::RequestBody, self.job.listener().body_timeout_ms);
+            let read = unless(&self.job.answer_done, client.read_batch(&mut batch)).await;
+            match read {
+                None => return Ok(false),
+                Some(Ok(())) => {}
+                Some(Err(broken)) => {
+                    self.broken(broken)?;
+                    return Ok(false);
+                }
+            }
+            let (length, last) = (batch.unsent(), batch.is_last());
+            *self.spent |= batch.is_spent();
+            self.count(length)?;
+            let progress = || self.timer.arm(Wait::UpstreamWrite, timeout_ms);
+            // A failed write is told by the answer, or by its absence.
+            if origin.send_batch(&mut batch, progress).await.is_err() {
+                return Ok(false);
+            }
+            client.release(length);
+            whole = last;
+        }
+        Ok(whole)
+    }
+
+    fn count(&mut self, length: usize) -> Result<(), ErrorKind> {
+        *self.bytes += length as u64;
+        match self.job.matched.terms.body_bytes_max {
+            Some(max) if *self.bytes > max => Err(ErrorKind::BodyTooLarge),
+            _ => Ok(()),
+        }
+    }
+
+    /// Why the client's stream ended, unless the answer is over.
+    fn broken(&self, broken: Broken) -> Result<(), ErrorKind> {
+        match broken {
+            _ if self.job.answer_done.get() => Ok(()),
+            Broken::Stopped if self.timer.expired() == Some(Wait::RequestBody) => {
+                Err(ErrorKind::BodyTimeout)
+            }
+            _ => Err(ErrorKind::ClientAborted),
+        }
     }
 
     fn turn(&mut self, part: Part) -> Result<Part, ErrorKind> {
@@ -104,15 +165,16 @@ impl<'a> Pump<'a> {
 
     async fn next_of_stream(&mut self, client: &ServerStream) -> Result<Option<Part>, ErrorKind> {
         self.timer.arm(Wait::RequestBody, self.job.listener().body_timeout_ms);
-        let read = client.read().await;
-        *self.spent = true;
+        let Some(read) = unless(&self.job.answer_done, client.read()).await else {
+            return Ok(None);
+        };
         match read {
-            Ok(piece) => Ok(Some(Part::of(piece, client.is_end()))),
-            Err(_) if self.job.answer_done.get() => Ok(None),
-            Err(Broken::Stopped) if self.timer.expired() == Some(Wait::RequestBody) => {
-                Err(ErrorKind::BodyTimeout)
+            Ok(piece) => {
+                // The end alone can be read once more.
+                *self.spent |= !matches!(piece, Piece::End);
+                Ok(Some(Part::of(piece, client.is_end())))
             }
-            Err(_) => Err(ErrorKind::ClientAborted),
+            Err(broken) => self.broken(broken).map(|()| None),
         }
     }
 
@@ -151,7 +213,7 @@ impl<'a> Pump<'a> {
         self.timer.arm(Wait::RequestBody, self.job.listener().body_timeout_ms);
         let (result, buf) = self.job.down.stream().read_cancelable(buf, self.cancel).await;
         self.read = buf;
-        *self.spent = true;
+        *self.spent |= matches!(result, Ok(1..));
         match result {
             Ok(count) if count > 0 => Ok(true),
             Err(error) if Cancel::is_canceled(&error) && self.job.answer_done.get() => Ok(false),
@@ -164,16 +226,25 @@ impl<'a> Pump<'a> {
     /// Gives a part to the origin. Whether it took it.
     async fn send(&self, part: Part) -> bool {
         let timeout_ms = self.job.settings().body_timeout_ms;
+        let progress = || self.timer.arm(Wait::UpstreamWrite, timeout_ms);
         let Some(origin) = self.job.origin.get() else {
             let mut out = part.buffer();
             part.encode(self.chunked, &mut out);
-            let progress = || self.timer.arm(Wait::UpstreamWrite, timeout_ms);
             return write_all(self.job.stream(), &mut out, progress).await.is_ok();
         };
-        self.timer.arm(Wait::UpstreamWrite, timeout_ms);
         match part {
-            Part::Data(bytes, last) => origin.send_data(bytes, last).await.is_ok(),
+            Part::Data(bytes, last) => origin.send_data(bytes, last, progress).await.is_ok(),
             Part::Trailers(trailers) => origin.send_trailers(trailers).is_ok(),
         }
     }
+}
+
+/// Waits for `wait`, unless `over` holds when the task is woken.
+async fn unless<F: Future>(over: &Cell<bool>, wait: F) -> Option<F::Output> {
+    let mut wait = pin!(wait);
+    poll_fn(|context| match over.get() {
+        true => Poll::Ready(None),
+        false => wait.as_mut().poll(context).map(Some),
+    })
+    .await
 }
