@@ -46,8 +46,10 @@ pub const HTTP2_STREAMS_DEFAULT: u32 = 100;
 pub const HTTP2_STREAMS_MAX: usize = 10_000;
 /// Bytes of one request's body that a client may send before some are passed on.
 pub const HTTP2_WINDOW_BYTES: u32 = 64 * 1024;
-/// The same of all streams of a connection together.
-pub const HTTP2_CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
+/// The same of all streams of a connection together, at most: the largest window that there is
+/// (RFC 9113 section 6.9.1). There is room for every stream unless it is configured otherwise, so that
+/// an upstream that takes nothing never holds up the uploads to others.
+pub const HTTP2_CONNECTION_WINDOW_BYTES_MAX: u32 = (1 << 31) - 1;
 /// Smallest and largest windows that may be configured: below the protocol's own 65,535 a connection
 /// cannot begin, above 16 MiB one client holds too much.
 pub const HTTP2_WINDOW_BYTES_RANGE: (u64, u64) = (65_535, 16 * 1024 * 1024);
@@ -74,6 +76,10 @@ pub const HTTP2_REFUSALS_MAX: usize = 128;
 /// Bytes that small DATA frames may cost beyond their content while they wait: about 8,000 of them,
 /// as gRPC sends when the upstream is slow.
 pub const HTTP2_DATA_OVERHEAD_BYTES_MAX: usize = 2 * 1024 * 1024;
+
+/// Time after GOAWAY in which streams that crossed it are served although the client has not answered
+/// the PING behind it: a round trip on a bad path.
+pub const HTTP2_GOAWAY_MS: u64 = 2_000;
 
 /// Frames that carry nothing: how many may come at once, how many more a second, and how many more
 /// for each HEADERS and DATA frame that came and each that was sent. SETTINGS: one is usual.

@@ -212,6 +212,11 @@ impl TlsClient {
         read_message(&mut stream)
     }
 
+    /// What is spoken over it.
+    pub fn io(&mut self) -> rustls::Stream<'_, ClientConnection, TcpStream> {
+        rustls::Stream::new(&mut self.connection, &mut self.socket)
+    }
+
     /// Reads to the end, which must be a clean one.
     ///
     /// # Errors
