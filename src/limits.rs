@@ -145,6 +145,16 @@ pub const PROXY_V2_BYTES_MAX: usize = 8 * 1024;
 /// Bytes of a connection's id in a PROXY header, by its specification.
 pub const PROXY_UNIQUE_ID_BYTES_MAX: usize = 128;
 
+/// Bytes of one text that a PROXY header tells an origin; longer ones are left out. Names of hosts have
+/// 255 at most.
+pub const PROXY_SENT_TEXT_BYTES_MAX: usize = 1_024;
+
+/// Times that the kernel asks a silent peer before it ends a connection (`tcp_keepalive`).
+pub const TCP_KEEPALIVE_PROBES: u32 = 3;
+/// Shortest and longest `tcp_keepalive`: the kernel counts in seconds, and the interval is a third; two
+/// hours are its own default.
+pub const TCP_KEEPALIVE_MS: (u64, u64) = (3_000, 7_200_000);
+
 /// Connections taken in one turn of the accept loop, so that a burst cannot starve those accepted.
 pub const ACCEPT_BURST_MAX: usize = 64;
 /// Connections the kernel queues for a listener.
@@ -238,6 +248,23 @@ pub const ENDPOINTS_MAX: usize = 4_096;
 pub const ZONES_MAX: usize = 64;
 /// Addresses taken from one name.
 pub const ADDRESSES_PER_NAME_MAX: usize = 64;
+/// Shortest and longest time between two look-ups of what an upstream discovers by DNS, whatever the
+/// records' TTL: one of 0 must not make a loop, nor one of a week outlast a move.
+pub const DISCOVERY_TTL_MS: (u64, u64) = (1_000, 3_600_000);
+/// Time after which a look-up that failed is tried again.
+pub const DISCOVERY_RETRY_MS: u64 = 5_000;
+/// Time between two looks at a file of endpoints.
+pub const DISCOVERY_FILE_MS: u64 = 1_000;
+/// Time that a name server is given for one query, and how often it is asked.
+pub const DISCOVERY_QUERY: (u64, usize) = (2_000, 2);
+/// Time that one look-up may take with all its queries: a record of a service leads to others.
+pub const DISCOVERY_LOOKUP_MS: u64 = 15_000;
+/// Targets of a service (SRV) that are looked up.
+pub const DISCOVERY_TARGETS_MAX: usize = 256;
+/// Discovered endpoints that have gone and are known again when they come back.
+pub const DISCOVERY_GONE_MAX: usize = 256;
+/// Look-ups that wait to be begun; those beyond are asked for again later.
+pub const DISCOVERY_PENDING_MAX: usize = 4_096;
 /// Time between two look-ups of a name.
 pub const RESOLVE_INTERVAL_MS: u64 = 10_000;
 

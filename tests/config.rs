@@ -66,6 +66,7 @@ const SCENARIOS: &[(&str, &[&str])] = &[
     ("behind-a-proxy", &["trusted_proxies", "client = ["]),
     ("canary", &["x-canary", "priority", "weight"]),
     ("cors", &["kind = \"cors\""]),
+    ("discovery", &["dns = ", "srv = ", "file = ", "resolver = "]),
     ("environment", &["${WORKERS:-1}", "${PORT:-8080}"]),
     ("experiment", &["hash = \"cookie:uid\"", "slots"]),
     ("headers", &["kind = \"headers\""]),
@@ -77,6 +78,7 @@ const SCENARIOS: &[(&str, &[&str])] = &[
     ("mutual-tls", &["client_ca", "client_auth", "client_cert"]),
     ("tls", &["certs = [", "tls = \"version\""]),
     ("upstream-tls", &["sni = ", "ca = "]),
+    ("outgoing", &["send_proxy = ", "source_address = ", "tcp_keepalive = "]),
     ("many-files", &["include = [", ".json", "*.toml"]),
     ("proxy-protocol", &["proxy_protocol = \"required\"", "${proxy.unique_id}"]),
     ("rate-limit", &["kind = \"rate_limit\""]),
@@ -172,7 +174,26 @@ fn every_key_reaches_the_plan() {
     let served = snapshot.listeners.iter().find_map(|listener| listener.tls.as_ref());
     assert_eq!(served.expect("one").certificates()[0].hosts.len(), 2);
     assert_eq!(snapshot.watched.len(), 6, "each file once");
-    assert_eq!(snapshot.upstreams[2].endpoints[0].host(), "localhost");
+    let [by_dns, service, listed, local] = &snapshot.upstreams[2..] else { panic!("six") };
+    assert_eq!(local.endpoints[0].host(), "localhost");
+    let sources: Vec<String> = [by_dns, service, listed]
+        .map(|it| it.discover.as_ref().map(ToString::to_string))
+        .into_iter()
+        .flatten()
+        .collect();
+    assert_eq!(
+        sources,
+        [
+            "dns orders.internal:8080 at 127.0.0.1:53",
+            "srv _http._tcp.orders.internal",
+            "file orders.toml",
+        ]
+    );
+    assert_eq!(by_dns.outgoing.socket.source, "10.0.0.5".parse().ok());
+    assert_eq!(by_dns.outgoing.socket.keepalive_ms, Some(60_000));
+    assert_eq!(service.outgoing.send_proxy, Some(ringway::proxy_protocol::Version::V2));
+    let internal = snapshot.listeners.iter().find(|listener| &*listener.name == "internal");
+    assert_eq!(internal.expect("one").tcp_keepalive_ms, Some(60_000));
     let route = found(&snapshot, "/api/v1/app/order/detail");
     assert_eq!((route.skip_segments, route.body_bytes_max), (3, Some(10 << 20)));
     assert_eq!(route.response_timeout_ms, Some(10_000));

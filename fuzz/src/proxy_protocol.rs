@@ -72,8 +72,13 @@ fn tlvs(announced: &Announced) -> Vec<u8> {
     let Announced { alpn, authority, unique_id, netns, ssl, .. } = announced;
     let texts = [(0x01, alpn), (0x02, authority), (0x05, unique_id), (0x30, netns)];
     let mut all = parts(&texts);
-    if let Some(Ssl { used, verified, version, cn, cipher }) = ssl {
-        let client = u8::from(*used) | if *verified { 0x04 } else { 0 };
+    if let Some(Ssl { used, verified, resumed, version, cn, cipher }) = ssl {
+        let client = u8::from(*used)
+            | match (verified, resumed) {
+                (true, true) => 0x04,
+                (true, false) => 0x02,
+                (false, _) => 0,
+            };
         let parts = parts(&[(0x21, version), (0x22, cn), (0x23, cipher)]);
         all.push(written::tlv(0x20, &written::ssl(client, !verified, &parts)));
     }

@@ -42,6 +42,7 @@ fn table(status: &Value) -> String {
     push_rows(&mut text, &WORKERS, &status["workers"]);
     push_rows(&mut text, &LISTENERS, &status["listeners"]);
     push_rows(&mut text, &CERTIFICATES, &status["certificates"]);
+    push_rows(&mut text, &DISCOVERY, &status["discovery"]);
     push_rows(&mut text, &UPSTREAMS, &status["upstreams"]);
     let endpoints = status["upstreams"].as_array().into_iter().flatten();
     let endpoints = endpoints.flat_map(|upstream| {
@@ -135,6 +136,14 @@ const CERTIFICATES: [(&str, &str, bool); 5] = [
     ("subject", "/subject", false),
     ("until", "/not_after", false),
     ("days left", "/days_left", true),
+];
+
+const DISCOVERY: [(&str, &str, bool); 5] = [
+    ("discovered", "/upstream", false),
+    ("source", "/source", false),
+    ("endpoints", "/endpoints", true),
+    ("age s", "/age_s", true),
+    ("failures", "/failures", true),
 ];
 
 const UPSTREAMS: [(&str, &str, bool); 8] = [

@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use super::decode::{Decoder, hint, mismatch};
 use super::diagnostic::Diagnostic;
 use super::tree::{Node, Spanned, Value};
-use crate::limits::{SOCKET_PATH_BYTES_MAX, TIMEOUT_MS_MAX, TIMEOUT_MS_MIN};
+use crate::limits::{SOCKET_PATH_BYTES_MAX, TCP_KEEPALIVE_MS, TIMEOUT_MS_MAX, TIMEOUT_MS_MIN};
 
 /// Where an upstream's endpoint is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -218,6 +218,55 @@ pub fn socket_address(node: &Node, decoder: &mut Decoder) -> Option<SocketAddr> 
     parsed
 }
 
+/// An IP address.
+pub fn ip_address(node: &Node, decoder: &mut Decoder) -> Option<IpAddr> {
+    let text = string(node, decoder)?;
+    let parsed = text.parse().ok().map(|ip: IpAddr| ip.to_canonical());
+    if parsed.is_none() {
+        decoder.found.push(not_a(node, "an IP address", r#"write "10.0.0.5" or "fd00::5""#));
+    }
+    parsed
+}
+
+/// The address of a name server; its port is 53 where it has none.
+pub fn resolver_address(node: &Node, decoder: &mut Decoder) -> Option<SocketAddr> {
+    let text = string(node, decoder)?;
+    let alone = || text.parse().ok().map(|ip: IpAddr| SocketAddr::new(ip, DNS_PORT));
+    let parsed = text.parse().ok().filter(|it: &SocketAddr| it.port() != 0).or_else(alone);
+    if parsed.is_none() {
+        let remedy = r#"write "127.0.0.1:53", "[::1]:53" or an address without a port"#;
+        decoder.found.push(not_a(node, "the address of a name server", remedy));
+    }
+    parsed
+}
+
+/// A name that is looked up as it is, such as that of a service.
+pub fn dns_name(node: &Node, decoder: &mut Decoder) -> Option<Box<str>> {
+    let text = string(node, decoder)?;
+    let is_name = is_name(text);
+    if !is_name {
+        let remedy = r#"write "_http._tcp.orders.example""#;
+        decoder.found.push(not_a(node, "a name that can be looked up", remedy));
+    }
+    is_name.then(|| text.to_ascii_lowercase().into())
+}
+
+/// How long a peer may be silent before it is asked whether it is there, in milliseconds.
+pub fn keepalive(node: &Node, decoder: &mut Decoder) -> Option<u64> {
+    let (least, most) = TCP_KEEPALIVE_MS;
+    let ms = duration(node, decoder)?;
+    if (least..=most).contains(&ms) {
+        return Some(ms);
+    }
+    let (least, most) = (least / 1_000, most / 3_600_000);
+    decoder.found.push(
+        Diagnostic::error(node.span.clone(), "the duration is out of bounds")
+            .label(format!("must be {least} s to {most} h"))
+            .remedy(format!("write \"{least}s\" to \"{most}h\"; without the key nobody is asked")),
+    );
+    None
+}
+
 /// An absolute path that fits a Unix socket's address.
 pub fn socket_path(node: &Node, decoder: &mut Decoder) -> Option<PathBuf> {
     let path = parse_socket_path(string(node, decoder)?);
@@ -274,17 +323,23 @@ fn parse_endpoint(text: &str) -> Option<Address> {
     let (host, port) = text.rsplit_once(':')?;
     let port = Some(port).filter(|port| port.bytes().all(|b| b.is_ascii_digit()))?;
     let port = port.parse().ok().filter(|port: &u16| *port != 0)?;
+    is_name(host).then(|| Address::Name(host.to_ascii_lowercase().into(), port))
+}
+
+fn is_name(host: &str) -> bool {
     let label = |label: &str| {
         (1..=63).contains(&label.len())
             && label.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b))
     };
     // What ends in digits was meant to be an IPv4 address (RFC 3986 section 3.2.2).
-    let top = host.rsplit('.').find(|label| !label.is_empty())?;
-    let is_name = host.len() <= 253
+    let top = host.rsplit('.').find(|label| !label.is_empty()).unwrap_or_default();
+    host.len() <= 253
         && host.strip_suffix('.').unwrap_or(host).split('.').all(label)
-        && !top.bytes().all(|b| b.is_ascii_digit());
-    is_name.then(|| Address::Name(host.to_ascii_lowercase().into(), port))
+        && !top.bytes().all(|b| b.is_ascii_digit())
 }
+
+/// Where name servers listen (RFC 1035 section 4.2).
+const DNS_PORT: u16 = 53;
 
 fn parse_socket_path(path: &str) -> Option<PathBuf> {
     let fits = path.starts_with('/')

@@ -195,6 +195,13 @@ pub const SECTIONS: &[Section] = &[
                 "16 bytes to below `head_bytes_max`",
                 "Bytes of a request target. Above it: 414.",
             ),
+            key(
+                "tcp_keepalive",
+                "duration",
+                "none",
+                "3 s to 2 h",
+                "How long a client may be silent before the kernel asks whether it is there, as for [upstreams](#upstreamname).",
+            ),
             key("via", "flag", "`false`", "", "Add Via (RFC 9110 section 7.6.3)."),
             key(
                 "forwarded",

@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 use super::Series;
 use super::access_log::{self, Sink};
 use super::certificates::Watch;
+use super::discovery::{self, Answered, Asked};
 use super::listen::{self, Bound};
 use super::names;
 use super::outcome::{Caller, Reason, Refusal};
@@ -21,7 +22,7 @@ use crate::config::Sources;
 use crate::limits::{ADDRESSES_PER_NAME_MAX, RESOLVE_AT_START_MS, SNAPSHOT_SWEEP_MS};
 use crate::observe::Gauge;
 use crate::observe::access_log::AccessLogPlan;
-use crate::snapshot::{Ids, Snapshot};
+use crate::snapshot::{Discovered, Ids, Snapshot};
 use crate::tls::files::Stamp;
 use crate::upstream::EndpointId;
 use crate::worker::Report;
@@ -46,6 +47,8 @@ pub enum Event {
     ResolvedAll,
     /// An endpoint was checked; a failure says why.
     Checked(EndpointId, Result<(), Box<str>>),
+    /// Endpoints were looked for.
+    Discovered(Answered),
 }
 
 /// A configuration that can take force.
@@ -57,6 +60,8 @@ pub struct Compiled {
     pub warnings: String,
     /// Addresses of the names that it brings in, as far as they were found in time.
     pub addresses: Vec<(HostPort, Vec<SocketAddr>)>,
+    /// The endpoints that it brings in, as far as they were found in time.
+    pub discovered: Vec<Answered>,
     /// The sockets of the listeners that it brings in.
     pub bound: Bound,
     /// The access log's target, where it is another one than before.
@@ -70,6 +75,8 @@ pub enum Wanted {
     Source,
     /// What is in force, with the certificates that it names as they stand now.
     Certificates(Arc<Sources>),
+    /// What is in force, with the endpoints that are known now.
+    Endpoints(Arc<Sources>),
 }
 
 /// What the compiler is to do.
@@ -78,6 +85,7 @@ struct Job {
     wanted: Wanted,
     version: u64,
     current: Arc<Snapshot>,
+    discovered: Discovered,
     workers: usize,
 }
 
@@ -86,6 +94,7 @@ struct Job {
 pub struct Helpers {
     compile: Sender<Job>,
     resolve: Sender<Vec<HostPort>>,
+    discover: mpsc::Sender<Asked>,
     /// Snapshots that are still held by somebody, the one in force included.
     pub alive: Arc<Gauge>,
     /// Where workers report to.
@@ -126,6 +135,7 @@ impl Helpers {
         // Apart from the compiler, so that a dead name server holds up no reload that brings in no
         // name, and one that does for no longer than `RESOLVE_AT_START_MS`.
         thread("resolver").spawn(move || resolve_all(&names, &answers))?;
+        let discover = discovery::start(events)?;
         let relayed = events.clone();
         // A crossbeam channel cannot wake the control thread's runtime.
         thread("reports").spawn(move || {
@@ -135,18 +145,25 @@ impl Helpers {
                 }
             }
         })?;
-        Ok(Helpers { compile, resolve, alive, reports })
+        Ok(Helpers { compile, resolve, discover, alive, reports })
     }
 
-    /// Asks for a compilation, as `version`, to replace `current` on so many workers.
+    /// Asks for a compilation, as `version`, to replace `current` on so many workers, with the endpoints
+    /// that are known.
     pub fn compile(
         &self,
         wanted: Wanted,
         version: u64,
         current: Arc<Snapshot>,
+        discovered: Discovered,
         workers: usize,
     ) -> bool {
-        self.compile.try_send(Job { wanted, version, current, workers }).is_ok()
+        self.compile.try_send(Job { wanted, version, current, discovered, workers }).is_ok()
+    }
+
+    /// Asks for endpoints to be looked for; false where too many wait already.
+    pub fn discover(&self, asked: Asked) -> bool {
+        self.discover.try_send(asked).is_ok()
     }
 
     /// Asks for names to be looked up.
@@ -227,14 +244,17 @@ impl Compiler {
     fn compile(&mut self, job: &Job) -> Result<Compiled, Refusal> {
         let current = &*job.current;
         self.ids.keep_only(&current.names);
+        self.ids.discovered = job.discovered.clone();
         let loaded = match &job.wanted {
             Wanted::Source => self.source.load(&mut self.ids, job.version),
             Wanted::Certificates(sources) => {
                 source::load_again(sources, &mut self.ids, job.version)
             }
+            Wanted::Endpoints(sources) => return Ok(self.rediscover(job, sources.clone())),
         };
-        let loaded = loaded.map_err(rejected)?;
-        let snapshot = &*loaded.taken.snapshot;
+        let Loaded { taken, warnings } = loaded.map_err(rejected)?;
+        let (taken, discovered) = discovery::complete(taken, &mut self.ids);
+        let snapshot = &*taken.snapshot;
         if let Some(text) = needs_restart(current, snapshot) {
             return Err(Refusal { reason: Reason::NeedsRestart, text });
         }
@@ -244,9 +264,24 @@ impl Compiler {
         // Last, because from then on connections come that somebody has to accept.
         let bound = listen::bind_new(&snapshot.listeners, &current.listeners, job.workers)
             .map_err(|unbound| Refusal { reason: Reason::Unbound, text: unbound.text })?;
-        let Loaded { taken, warnings } = loaded;
         self.held.push(taken.clone());
-        Ok(Compiled { taken, warnings, addresses, bound, log })
+        Ok(Compiled { taken, warnings, addresses, discovered, bound, log })
+    }
+
+    /// The configuration in force with other endpoints; nothing else of it is compiled.
+    fn rediscover(&mut self, job: &Job, sources: Arc<Sources>) -> Compiled {
+        let snapshot = Arc::new(job.current.rediscovered(&mut self.ids));
+        let addresses = resolve_new(&snapshot, &job.current);
+        let taken = Taken { snapshot, sources };
+        self.held.push(taken.clone());
+        Compiled {
+            taken,
+            warnings: String::new(),
+            addresses,
+            discovered: Vec::new(),
+            bound: Bound::none(job.workers),
+            log: None,
+        }
     }
 }
 

@@ -20,6 +20,13 @@ pub struct Bound {
     pub addresses: BTreeMap<ListenerId, SocketAddr>,
 }
 
+impl Bound {
+    /// No socket, for so many workers.
+    pub fn none(workers: usize) -> Bound {
+        Bound { opened: (0..workers).map(|_| Vec::new()).collect(), addresses: BTreeMap::new() }
+    }
+}
+
 /// A listener that could not be bound.
 #[derive(Debug)]
 pub struct Unbound {
@@ -86,8 +93,7 @@ fn bind_beside(
     leaving: &[Arc<ListenerPlan>],
     workers: usize,
 ) -> Result<Bound, Unbound> {
-    let mut bound =
-        Bound { opened: (0..workers).map(|_| Vec::new()).collect(), addresses: BTreeMap::new() };
+    let mut bound = Bound::none(workers);
     for plan in plans {
         let shared = ipv4_beside(plan, all).is_some();
         let mut address = plan.address;
@@ -207,6 +213,7 @@ pub(crate) mod tests {
             write_timeout_ms: 1000,
             handshake_timeout_ms: 0,
             tls: None,
+            tcp_keepalive_ms: None,
             via: false,
             forwarded: false,
             h2c: false,

@@ -11,6 +11,7 @@ pub mod source;
 mod certificates;
 mod checks;
 mod cores;
+mod discovery;
 mod fleet;
 mod helper;
 mod listen;
@@ -38,6 +39,7 @@ use crate::snapshot::{Ids, Snapshot};
 use access_log::Writer;
 use admin::{Admin, Shown};
 use cores::Cores;
+use discovery::{Answered, Discovery};
 use fleet::{Fleet, Spawn, Start};
 use helper::{Event, Helpers};
 use names::Names;
@@ -75,6 +77,7 @@ pub fn run(options: Options) -> ExitCode {
         }
     };
     let log = log::start();
+    let (taken, found) = discovery::complete(taken, &mut ids);
     if !warnings.is_empty() {
         tracing::warn!("the configuration has warnings:\n{warnings}");
     }
@@ -86,7 +89,7 @@ pub fn run(options: Options) -> ExitCode {
         Ok(runtime) => {
             let dropped = log.dropped.clone();
             let launch = Launch { options, process, spawn: crate::worker::spawn, dropped };
-            let ran = runtime.block_on(launch.serve(signals, taken, ids, &mut socket));
+            let ran = runtime.block_on(launch.serve(signals, (taken, found), ids, &mut socket));
             // Nobody waits for an answer of the admin API that is being rendered.
             runtime.shutdown_background();
             ran
@@ -127,7 +130,7 @@ impl Launch {
     async fn serve(
         self,
         signals: Registered,
-        taken: Taken,
+        (taken, found): (Taken, Vec<Answered>),
         ids: Ids,
         socket: &mut Option<PathBuf>,
     ) -> Result<u8, String> {
@@ -159,9 +162,10 @@ impl Launch {
         tokio::spawn(admin.serve(Shown { view: shown, taken, measure }, sender.clone()));
 
         let names = Names::new(&snapshot, Instant::now());
+        let discovery = start_discovery(&snapshot, found);
         let banner = self.options.banner.clone();
         let mut supervisor =
-            Supervisor::new(in_force, names, helpers, bound.addresses, view, banner);
+            Supervisor::new(in_force, (names, discovery), helpers, bound.addresses, view, banner);
         resolve_first(&mut supervisor, &mut events).await;
         // In a block of its own, because the lock must not be held while it supervises.
         let fleet = {
@@ -233,6 +237,20 @@ impl Launch {
             view.log_lines_dropped = dropped.dropped_lines() as u64;
         })
     }
+}
+
+/// What is known of upstreams that discover their endpoints, after the first look.
+fn start_discovery(snapshot: &Snapshot, found: Vec<Answered>) -> Discovery {
+    let now = Instant::now();
+    let mut discovery = Discovery::new(snapshot, now);
+    for answered in found {
+        if let Some(warning) = discovery.answer(answered, now, process::unix_time_s()) {
+            tracing::warn!("{warning}");
+        }
+    }
+    // The snapshot has them already.
+    discovery.take_changed();
+    discovery
 }
 
 /// Opens the access log, where there is one, and starts the thread that writes it.

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 
 use super::access_log::Writer;
+use super::discovery::Discovery;
 use super::fleet::Fleet;
 use super::helper::{Event, Helpers};
 use super::names::Names;
@@ -34,6 +35,8 @@ pub struct Supervisor {
     pub fleet: Fleet,
     /// Names and their addresses.
     pub names: Names,
+    /// Upstreams that discover their endpoints, and what is known of those.
+    pub discovery: Discovery,
     /// What writes the access log; none in tests.
     pub access_log: Option<Writer>,
     helpers: Helpers,
@@ -65,7 +68,7 @@ impl Supervisor {
     /// Waits for the start of a fleet that [`Supervisor::started_with`] brings.
     pub fn new(
         in_force: watch::Sender<Taken>,
-        names: Names,
+        (names, discovery): (Names, Discovery),
         helpers: Helpers,
         bound: BTreeMap<ListenerId, SocketAddr>,
         view: watch::Sender<ProcessView>,
@@ -75,6 +78,7 @@ impl Supervisor {
         let supervisor = Supervisor {
             fleet: Fleet::default(),
             names,
+            discovery,
             access_log: None,
             helpers,
             current,
@@ -88,8 +92,11 @@ impl Supervisor {
             draining: None,
             exit: None,
         };
-        let listeners = supervisor.listeners();
-        supervisor.publish(|view| view.listeners = listeners);
+        let (listeners, discovery) = (supervisor.listeners(), supervisor.discovery.views());
+        supervisor.publish(|view| {
+            view.listeners = listeners;
+            view.discovery = discovery;
+        });
         supervisor
     }
 
@@ -161,6 +168,7 @@ impl Supervisor {
             }
             Event::ResolvedAll => self.names.answered_all(),
             Event::Checked(endpoint, result) => self.on_checked(endpoint, result, now),
+            Event::Discovered(answered) => self.on_discovered(answered, now),
         }
     }
 
@@ -170,6 +178,12 @@ impl Supervisor {
             && !self.helpers.resolve(names)
         {
             self.names.answered_all();
+        }
+        for asked in self.discovery.ask(now) {
+            let key = asked.key.clone();
+            if !self.helpers.discover(asked) {
+                self.discovery.not_asked(&key, now);
+            }
         }
         self.broadcast_addresses();
         self.on_standing_due(now);
@@ -195,6 +209,7 @@ impl Supervisor {
             .chain(self.reloads.due())
             .chain(self.names.due())
             .chain(self.standing.due())
+            .chain(self.discovery.due())
             .chain(self.fleet.has_unsent().then(|| now + retry))
             .min()
             .unwrap_or(now + Duration::from_secs(3600))

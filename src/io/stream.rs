@@ -3,6 +3,7 @@
 
 use std::cell::UnsafeCell;
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::rc::Rc;
 use std::time::Duration;
@@ -10,12 +11,14 @@ use std::time::Duration;
 use monoio::io::{AsyncReadRent, AsyncWriteRent, CancelableAsyncReadRent};
 use monoio::net::{TcpStream, UnixStream};
 use rustix::net::{RecvFlags, SendFlags};
+use socket2::{SockRef, TcpKeepalive};
 
 use super::cancel::Cancel;
 use super::mem::{Closer, End};
 use super::signal::Signal;
 use super::tls::TlsStream;
 use crate::base::buffer::Buf;
+use crate::limits::TCP_KEEPALIVE_PROBES;
 
 /// A connection. Reading and writing take `&self`, so that two pumps may share it; at most one read
 /// and one write at a time.
@@ -175,7 +178,7 @@ impl Stream {
     pub fn reset(&self) {
         match self {
             Stream::Tcp(stream) => {
-                let socket = socket2::SockRef::from(stream);
+                let socket = SockRef::from(stream);
                 // A socket that is gone already needs no reset.
                 let _ = socket.set_linger(Some(Duration::ZERO));
             }
@@ -183,6 +186,32 @@ impl Stream {
             Stream::Unix(_) => {}
             Stream::Mem(end) => end.reset(),
             Stream::Tls(tls) => tls.inner().reset(),
+        }
+    }
+
+    /// Has the kernel ask a peer that was silent for `idle_ms` whether it is still there, and end the
+    /// connection where several questions, in as much time again, are not answered.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn set_keepalive(&self, idle_ms: u64) -> io::Result<()> {
+        let (idle, probes) = (Duration::from_millis(idle_ms), TCP_KEEPALIVE_PROBES);
+        let keepalive =
+            TcpKeepalive::new().with_time(idle).with_interval(idle / probes).with_retries(probes);
+        match self {
+            Stream::Tcp(stream) => SockRef::from(stream).set_tcp_keepalive(&keepalive),
+            Stream::Tls(tls) => tls.inner().set_keepalive(idle_ms),
+            // Both ends are on this machine: neither goes silently.
+            Stream::Unix(_) | Stream::Mem(_) => Ok(()),
+        }
+    }
+
+    /// The address of this end, where it has one.
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        match self {
+            Stream::Tcp(stream) => SockRef::from(stream).local_addr().ok()?.as_socket(),
+            Stream::Tls(tls) => tls.inner().local_address(),
+            Stream::Unix(_) | Stream::Mem(_) => None,
         }
     }
 

@@ -46,6 +46,8 @@ pub struct ProcessView {
     pub listeners: Vec<(String, String)>,
     /// The certificates of each listener.
     pub certificates: Vec<CertificateView>,
+    /// The upstreams that discover their endpoints.
+    pub discovery: Vec<DiscoveryView>,
     /// In the order of their index.
     pub workers: Vec<WorkerView>,
     /// The labels of the configuration in force.
@@ -87,6 +89,23 @@ pub struct CertificateView {
     pub hosts: Vec<String>,
     /// Until when it is valid, in seconds since 1970.
     pub not_after_s: i64,
+}
+
+/// An upstream that discovers its endpoints.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DiscoveryView {
+    /// Name of the upstream.
+    pub upstream: String,
+    /// Where they are looked for.
+    pub source: String,
+    /// How many there are.
+    pub endpoints: usize,
+    /// Looks that failed, or found none.
+    pub failures: u64,
+    /// When a look last succeeded, in seconds since 1970.
+    pub success_at_s: Option<f64>,
+    /// Why the last one did not, if it did not.
+    pub error: Option<String>,
 }
 
 /// What the process is doing as a whole.

@@ -76,6 +76,8 @@ pub struct Downstream {
     plan: Arc<ListenerPlan>,
     /// The other end; behind a PROXY header the client that it announces.
     pub peer: SocketAddr,
+    /// This end, as far as one can tell.
+    local: SocketAddr,
     /// What a PROXY header said of the client, if one came.
     pub announced: Option<Rc<Announced>>,
     /// What upstreams are told about it.
@@ -139,12 +141,22 @@ impl Downstream {
             leaving: leaving.clone(),
         };
         let plan = listener.plan.borrow().clone();
+        let mut local = SocketAddr::new(plan.address.ip(), listener.port);
+        // Only of one that listens on every address it takes a system call to know which it was.
+        if local.ip().is_unspecified() {
+            local = stream.local_address().unwrap_or(local);
+        }
+        if let Some(idle_ms) = plan.tcp_keepalive_ms {
+            // Without it the connection does what others do.
+            let _ = stream.set_keepalive(idle_ms);
+        }
         Downstream {
             timer: Timer::new(&core.deadlines, target),
             client: Client::Http1(stream),
             idle_read,
             forwarding: Forwarding::new(peer, listener.port, plan.trusts(peer.ip())),
             peer,
+            local,
             announced: None,
             tls: None,
             state: listener.clone(),
@@ -170,6 +182,7 @@ impl Downstream {
             idle_read: self.idle_read.clone(),
             forwarding: self.forwarding.clone(),
             peer: self.peer,
+            local: self.local,
             announced: self.announced.clone(),
             tls: self.tls.clone(),
             state: self.state.clone(),
@@ -257,6 +270,12 @@ impl Downstream {
     fn believes(&self) -> bool {
         let unknown = self.announced.as_ref().is_some_and(|it| it.source().is_none());
         !unknown && self.plan.trusts(self.peer.ip())
+    }
+
+    /// What the client connected to: by a PROXY header, else this end.
+    pub fn destination(&self) -> SocketAddr {
+        let announced = self.announced.as_ref().and_then(|announced| announced.destination());
+        announced.unwrap_or(self.local)
     }
 
     /// Takes what a trusted peer announces: from here on its client is the client.

@@ -4,6 +4,7 @@ use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
 use std::time::Instant;
 
+use super::announce;
 use super::answer;
 use super::balance;
 use super::bridge;
@@ -249,7 +250,11 @@ impl Attempt<'_> {
         let began = Instant::now();
         let connect_ms = exchange.matched.settings().connect_timeout_ms;
         let bound_ms = connect_ms.min(left_ms);
-        let lease = Box::pin(connect(self.endpoint, connect_ms, bound_ms)).await?;
+        let version = self.endpoint.plan.outgoing.send_proxy;
+        let header = version
+            .map(|version| announce::header(version, self.place.down, &exchange.context))
+            .unwrap_or_default();
+        let lease = Box::pin(connect(self.endpoint, connect_ms, bound_ms, header)).await?;
         exchange.context.timing.connect_us = u64::try_from(began.elapsed().as_micros()).ok();
         Ok(lease)
     }

@@ -5,6 +5,7 @@ pub mod serve;
 pub mod admit;
 pub mod forward;
 
+mod announce;
 mod answer;
 mod balance;
 mod bridge;

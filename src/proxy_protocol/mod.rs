@@ -1,14 +1,17 @@
-//! The PROXY protocol, versions 1 and 2, in: what a proxy says of a connection before its first byte.
+//! The PROXY protocol, versions 1 and 2: what a proxy says of a connection before its first byte.
 //!
 //! Written from the specification of the HAProxy project ("The PROXY protocol", 2020/03/05 with the
 //! types that were added since), whose sections are quoted as `PP`. Parsing is sans-IO and stateless:
-//! it takes all that has come and says what it is; only `read` does I/O.
+//! it takes all that has come and says what it is; only `read` does I/O. `encode` writes what origins are
+//! told.
 
 mod crc32c;
+mod encode;
 mod read;
 mod v1;
 mod v2;
 
+pub use encode::{encode, encode_own};
 pub use read::{Times, read_header};
 
 use std::net::SocketAddr;
@@ -51,7 +54,7 @@ pub struct Header {
 }
 
 /// How a header is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Version {
     /// One line of text (PP 2.1).
     V1,
@@ -100,6 +103,8 @@ pub struct Ssl {
     pub used: bool,
     /// The client presented a certificate, on this connection or in its session, and it was verified.
     pub verified: bool,
+    /// It was, and not on this connection but when its session began.
+    pub resumed: bool,
     /// PP2_SUBTYPE_SSL_VERSION, such as `TLSv1.3`.
     pub version: Option<Box<[u8]>>,
     /// PP2_SUBTYPE_SSL_CN: the common name of the client's certificate.

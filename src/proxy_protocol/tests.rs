@@ -215,6 +215,7 @@ fn what_stands_behind_the_addresses_is_read() {
     let ssl = Ssl {
         used: true,
         verified: true,
+        resumed: false,
         version: text(b"TLSv1.3"),
         cn: text(b"alice"),
         cipher: text(b"AES"),

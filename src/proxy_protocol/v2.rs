@@ -12,22 +12,22 @@ pub(super) const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 /// Bytes of the signature, version and command, family, and length.
 const FIXED_BYTES: usize = 16;
 
-const COMMAND_LOCAL: u8 = 0x20;
-const COMMAND_PROXY: u8 = 0x21;
+pub(super) const COMMAND_LOCAL: u8 = 0x20;
+pub(super) const COMMAND_PROXY: u8 = 0x21;
 
-const TYPE_ALPN: u8 = 0x01;
-const TYPE_AUTHORITY: u8 = 0x02;
+pub(super) const TYPE_ALPN: u8 = 0x01;
+pub(super) const TYPE_AUTHORITY: u8 = 0x02;
 const TYPE_CRC32C: u8 = 0x03;
-const TYPE_UNIQUE_ID: u8 = 0x05;
-const TYPE_SSL: u8 = 0x20;
-const SUBTYPE_SSL_VERSION: u8 = 0x21;
-const SUBTYPE_SSL_CN: u8 = 0x22;
-const SUBTYPE_SSL_CIPHER: u8 = 0x23;
+pub(super) const TYPE_UNIQUE_ID: u8 = 0x05;
+pub(super) const TYPE_SSL: u8 = 0x20;
+pub(super) const SUBTYPE_SSL_VERSION: u8 = 0x21;
+pub(super) const SUBTYPE_SSL_CN: u8 = 0x22;
+pub(super) const SUBTYPE_SSL_CIPHER: u8 = 0x23;
 const TYPE_NETNS: u8 = 0x30;
 
-const CLIENT_SSL: u8 = 0x01;
-const CLIENT_CERT_CONN: u8 = 0x02;
-const CLIENT_CERT_SESS: u8 = 0x04;
+pub(super) const CLIENT_SSL: u8 = 0x01;
+pub(super) const CLIENT_CERT_CONN: u8 = 0x02;
+pub(super) const CLIENT_CERT_SESS: u8 = 0x04;
 
 /// Bytes of a type and a length.
 const TLV_HEAD_BYTES: usize = 3;
@@ -153,10 +153,12 @@ fn once(slot: &mut Option<Box<[u8]>>, value: &[u8]) -> Result<(), Malformed> {
 fn ssl(value: &[u8]) -> Result<Ssl, Malformed> {
     let (&[client, a, b, c, d], _) = value.split_first_chunk::<5>().ok_or(Malformed::V2)?;
     let presented = client & (CLIENT_CERT_CONN | CLIENT_CERT_SESS) != 0;
+    // Zero is the verdict of a verification that succeeded.
+    let verified = presented && u32::from_be_bytes([a, b, c, d]) == 0;
     let mut ssl = Ssl {
         used: client & CLIENT_SSL != 0,
-        // Zero is the verdict of a verification that succeeded.
-        verified: presented && u32::from_be_bytes([a, b, c, d]) == 0,
+        verified,
+        resumed: verified && client & CLIENT_CERT_CONN == 0,
         ..Ssl::default()
     };
     for tlv in Tlvs::of(value, 5) {

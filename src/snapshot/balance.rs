@@ -12,8 +12,10 @@ use crate::config::written::{self, Config};
 use crate::config::{Diagnostic, Diagnostics};
 use crate::context::Source;
 use crate::limits::*;
-use crate::upstream::balance::Seat;
-use crate::upstream::{BalancePlan, HashPlan, Policy, ShardPlan, StickyPlan, UpstreamId};
+use crate::upstream::balance::{HashTable, Seat};
+use crate::upstream::{
+    BalancePlan, EndpointPlan, HashPlan, Policy, ShardPlan, StickyPlan, UpstreamPlan,
+};
 
 /// Keys exist and fit together, and every bucket of a shard has one zone.
 pub(super) fn check(config: &Config<'_>, found: &mut Diagnostics) {
@@ -32,7 +34,10 @@ pub(super) fn check(config: &Config<'_>, found: &mut Diagnostics) {
         }
         if let Some(shard) = &balance.shard {
             source(&shard.key, None, found);
-            check_zones(upstream, shard, found);
+            // Zones of endpoints that are yet to be found are not known.
+            if upstream.discover.is_none() {
+                check_zones(upstream, shard, found);
+            }
             buckets(shard, found);
         }
     }
@@ -193,12 +198,7 @@ fn shown(address: &Address) -> String {
 }
 
 /// Everything has been checked: this cannot fail.
-pub(super) fn plan(
-    upstream: &written::Upstream,
-    id: UpstreamId,
-    zone: Option<&str>,
-    ids: &mut Ids,
-) -> Arc<BalancePlan> {
+pub(super) fn plan(upstream: &written::Upstream, zone: Option<&str>) -> Arc<BalancePlan> {
     let written = &upstream.balance;
     let policy = match written.policy.as_ref().map(|policy| policy.value).unwrap_or_default() {
         Written::RoundRobin => Policy::RoundRobin,
@@ -208,7 +208,7 @@ pub(super) fn plan(
         Written::Random => Policy::Random,
     };
     let none = &mut Diagnostics::default();
-    let hash = written.hash.as_ref().map(|written| hash(upstream, &written.value, id, ids));
+    let hash = written.hash.as_ref().map(|written| hash(&written.value));
     let sticky = written.sticky.as_ref().map(|sticky| StickyPlan {
         cookie: source(&sticky.cookie, Some("cookie:"), none).expect("checked before"),
         name: sticky.cookie.value.clone(),
@@ -230,18 +230,25 @@ pub(super) fn plan(
     })
 }
 
-fn hash(upstream: &written::Upstream, written: &Hash, id: UpstreamId, ids: &mut Ids) -> HashPlan {
-    let weight = |weight: Option<usize>| weight.and_then(|weight| u32::try_from(weight).ok());
-    let seat = |endpoint: &written::Endpoint| Seat {
-        name: endpoint.written.clone(),
-        weight: weight(endpoint.weight).unwrap_or(WEIGHT_DEFAULT),
-    };
+fn hash(written: &Hash) -> HashPlan {
     let max_load = written.max_load_percent.map(|percent| percent as u64);
     HashPlan {
         key: source(&written.key, None, &mut Diagnostics::default()).expect("checked before"),
         max_load_percent: max_load.unwrap_or(HASH_MAX_LOAD_PERCENT),
-        table: ids.hash_table(id, upstream.endpoints.value.iter().map(seat).collect()),
+        table: Arc::new(HashTable::new(Vec::new())),
     }
+}
+
+/// The balance of an upstream with a seat for each of its endpoints, as they are now.
+pub(super) fn seated(plan: &UpstreamPlan, ids: &mut Ids) -> Arc<BalancePlan> {
+    let Some(hash) = &plan.balance.hash else { return plan.balance.clone() };
+    let seat = |endpoint: &EndpointPlan| Seat {
+        name: endpoint.authority.clone(),
+        weight: endpoint.weight,
+    };
+    let table = ids.hash_table(plan.id, plan.endpoints.iter().map(seat).collect());
+    let hash = Some(HashPlan { table, ..hash.clone() });
+    Arc::new(BalancePlan { hash, ..BalancePlan::clone(&plan.balance) })
 }
 
 const LAST: usize = SHARD_BUCKETS - 1;

@@ -6,9 +6,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use super::{
-    AdminPlan, DriverChoice, Http2Plan, Ids, ListenerPlan, RuntimePlan, Snapshot, balance, filters,
-    health, rivals, routes, tls, upstreams,
+    AdminPlan, DriverChoice, Fixed, Http2Plan, Ids, ListenerPlan, RuntimePlan, Snapshot, balance,
+    filters, health, rivals, routes, tls, upstreams,
 };
+use crate::base::by_id::ById;
 use crate::config::decode::Decoder;
 use crate::config::diagnostic::Span;
 use crate::config::tree::{Node, Spanned};
@@ -74,7 +75,9 @@ pub fn compile_tree(
         check_proxy_protocol(listener, &mut found);
     });
     config.upstreams.iter().for_each(|upstream| {
-        upstreams::check_endpoints(upstream, &mut found);
+        let owner = format!("upstream `{}`", upstream.name.value);
+        upstreams::check_endpoints(&owner, &upstream.endpoints, &mut found);
+        upstreams::check_outgoing(upstream, &mut found);
         health::check(upstream, &mut found);
     });
     let whole: Vec<_> = rules.iter().filter_map(|(r, rule)| Some((*r, rule.as_ref()?))).collect();
@@ -244,7 +247,7 @@ fn snapshot(
         .chain(upstreams.iter().flat_map(|u| upstreams::upstream_timeouts(u)))
         .chain(config.routes.iter().flat_map(|r| [r.response_ms, r.total_ms]).flatten())
         .any(|timeout_ms| timeout_ms < 1_000);
-    Snapshot {
+    let fixed = Fixed {
         version,
         runtime: runtime(&config.runtime),
         admin: match &config.admin {
@@ -254,15 +257,14 @@ fn snapshot(
         },
         access_log: config.access_log.as_ref().map(access_log),
         listeners,
-        upstreams,
         routes,
         plans,
         chains,
         filters,
-        names,
         watched: tls.files.watched,
         fine_timeouts,
-    }
+    };
+    Snapshot { fixed: Arc::new(fixed), upstreams, names }
 }
 
 /// The labels of metrics.
@@ -277,19 +279,27 @@ fn names(
         names.listeners.set(listener.id.0, Arc::from(&*listener.name));
     }
     for upstream in upstreams {
-        let name: Arc<str> = Arc::from(&*upstream.name);
-        for endpoint in &upstream.endpoints {
-            let address = Arc::from(&*endpoint.authority);
-            let upstream = name.clone();
-            names.endpoints.set(endpoint.id.0, EndpointName { upstream, address });
-        }
-        names.upstreams.set(upstream.id.0, name);
+        names.upstreams.set(upstream.id.0, Arc::from(&*upstream.name));
     }
+    names.endpoints = endpoint_names(upstreams);
     for route in routes {
         names.routes.set(route.number.0, Arc::from(&*route.id));
     }
     for entry in filters {
         names.filters.set(entry.id.0, Arc::from(&*entry.name));
+    }
+    names
+}
+
+/// The same of endpoints.
+pub(super) fn endpoint_names(upstreams: &[Arc<UpstreamPlan>]) -> ById<EndpointName> {
+    let mut names = ById::default();
+    for upstream in upstreams {
+        let name: Arc<str> = Arc::from(&*upstream.name);
+        for endpoint in &upstream.endpoints {
+            let address = Arc::from(&*endpoint.authority);
+            names.set(endpoint.id.0, EndpointName { upstream: name.clone(), address });
+        }
     }
     names
 }
@@ -370,6 +380,7 @@ fn listener(
         write_timeout_ms: timeouts.write_ms.unwrap_or(WRITE_TIMEOUT_MS),
         handshake_timeout_ms: timeouts.handshake_ms.unwrap_or(HANDSHAKE_TIMEOUT_MS),
         tls,
+        tcp_keepalive_ms: written.tcp_keepalive_ms,
         via: written.via,
         forwarded: written.forwarded,
         h2c: written.h2c,

@@ -1,16 +1,18 @@
 //! Identities that outlive reloads.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use super::Discovered;
 use crate::filter::{FilterId, Kept};
+use crate::limits::DISCOVERY_GONE_MAX;
 use crate::observe::Names;
 use crate::route::RouteId;
 use crate::tls;
 use crate::upstream::balance::{HashTable, Seat};
-use crate::upstream::{EndpointAddress, EndpointId, Protocol, Tallies, UpstreamId};
+use crate::upstream::{EndpointAddress, EndpointId, Outgoing, Protocol, Tallies, UpstreamId};
 
 /// Identity of a listener: its name and its address as configured, so that one whose port the system
 /// chose keeps it.
@@ -31,6 +33,10 @@ pub struct Ids {
     endpoints: Given<(UpstreamId, EndpointAddress, Spoken)>,
     tallies: HashMap<EndpointId, Tallies>,
     hash_tables: HashMap<UpstreamId, Arc<HashTable>>,
+    /// Discovered endpoints that have gone and may come back, the longest gone first.
+    gone: VecDeque<EndpointId>,
+    /// The endpoints that are known of upstreams that discover theirs.
+    pub discovered: Discovered,
     /// State of filters.
     pub kept: Kept,
     /// Ticket keys and sessions to upstreams.
@@ -94,9 +100,21 @@ impl Ids {
         self.upstreams.retain(|id| in_force.upstreams.holds(id));
         self.routes.retain(|id| in_force.routes.holds(id));
         self.filters.retain(|id| in_force.filters.holds(id));
-        self.endpoints.retain(|id| in_force.endpoints.holds(id));
-        self.tallies.retain(|id, _| in_force.endpoints.holds(id.0));
+        let gone = &self.gone;
+        let known = |id| in_force.endpoints.holds(id) || gone.contains(&EndpointId(id));
+        self.endpoints.retain(known);
+        self.tallies.retain(|id, _| known(id.0));
         self.hash_tables.retain(|id, _| in_force.upstreams.holds(id.0));
+    }
+
+    /// Keeps the id of a discovered endpoint that has gone: those of a service that is restarted one by
+    /// one come back.
+    pub(super) fn has_gone(&mut self, endpoint: EndpointId) {
+        self.gone.retain(|known| *known != endpoint);
+        self.gone.push_back(endpoint);
+        if self.gone.len() > DISCOVERY_GONE_MAX {
+            self.gone.pop_front();
+        }
     }
 
     /// How many things have an id, of all kinds.
@@ -126,8 +144,10 @@ impl Ids {
     }
 }
 
-/// The protocol, and over TLS [`tls::ClientTls::identity`].
-type Spoken = (Protocol, Option<[u8; 32]>);
+/// The protocol, over TLS [`tls::ClientTls::identity`] and the host that the certificate is for, and how
+/// connections are made. Two names may have one address, and what one of them proved is nothing for the
+/// other.
+type Spoken = (Protocol, Option<([u8; 32], Box<str>)>, Outgoing);
 
 /// The ids of one kind of thing.
 #[derive(Debug)]
@@ -187,13 +207,27 @@ mod tests {
         let (one, two) = (ids.upstream("one"), ids.upstream("two"));
         assert_ne!(one, two);
         assert_eq!(ids.upstream("one"), one);
-        let (clear, tls) = ((Protocol::Http1, None), (Protocol::Http1, Some([0; 32])));
-        let first = ids.endpoint(one, &at(1), clear);
-        assert_ne!(ids.endpoint(two, &at(1), clear), first, "another upstream");
-        assert_ne!(ids.endpoint(one, &at(2), clear), first, "another address");
-        assert_ne!(ids.endpoint(one, &at(1), (Protocol::Http2, None)), first, "another protocol");
-        assert_ne!(ids.endpoint(one, &at(1), tls), first, "over TLS");
-        assert_eq!(ids.endpoint(one, &at(1), clear), first);
+        let plain = Outgoing::default();
+        let clear = (Protocol::Http1, None, plain);
+        let over_tls = |host: &str| (Protocol::Http1, Some(([0; 32], host.into())), plain);
+        let told = Outgoing { send_proxy: Some(crate::proxy_protocol::Version::V1), ..plain };
+        let first = ids.endpoint(one, &at(1), clear.clone());
+        assert_ne!(ids.endpoint(two, &at(1), clear.clone()), first, "another upstream");
+        assert_ne!(ids.endpoint(one, &at(2), clear.clone()), first, "another address");
+        assert_ne!(
+            ids.endpoint(one, &at(1), (Protocol::Http2, None, plain)),
+            first,
+            "another protocol"
+        );
+        assert_ne!(
+            ids.endpoint(one, &at(1), (Protocol::Http1, None, told)),
+            first,
+            "with a header"
+        );
+        let tls = ids.endpoint(one, &at(1), over_tls("a.test"));
+        assert_ne!(tls, first, "over TLS");
+        assert_ne!(ids.endpoint(one, &at(1), over_tls("b.test")), tls, "of another name");
+        assert_eq!(ids.endpoint(one, &at(1), clear.clone()), first);
         let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
         let public = ids.listener("public", address(80));
         assert_ne!(ids.listener("public", address(81)), public, "another address");

@@ -4,6 +4,7 @@
 //! `state`.
 
 pub mod compile;
+pub mod discovered;
 pub mod explain;
 pub mod ids;
 pub mod load;
@@ -17,6 +18,7 @@ mod tls;
 mod upstreams;
 
 pub use compile::{compile, compile_tree};
+pub use discovered::Discovered;
 pub use ids::{Ids, ListenerId};
 pub use load::{Loaded, Rejected, effective, load, load_again, load_source, load_text};
 
@@ -37,9 +39,29 @@ use crate::route::{RoutePlan, RouteTable};
 use crate::tls::{ServerTls, Watched};
 use crate::upstream::UpstreamPlan;
 
-/// One compiled configuration.
+/// One compiled configuration, with the endpoints that were discovered.
 #[derive(Debug)]
 pub struct Snapshot {
+    /// What only another configuration changes: shared by those that differ in discovered endpoints.
+    pub fixed: Arc<Fixed>,
+    /// Where requests go.
+    pub upstreams: Vec<Arc<UpstreamPlan>>,
+    /// What metrics call its parts.
+    pub names: Arc<Names>,
+}
+
+impl std::ops::Deref for Snapshot {
+    type Target = Fixed;
+
+    #[inline]
+    fn deref(&self) -> &Fixed {
+        &self.fixed
+    }
+}
+
+/// The parts of a configuration that no discovery changes.
+#[derive(Debug)]
+pub struct Fixed {
     /// Number of this configuration within the process, from 1.
     pub version: u64,
     /// Which threads run, on which driver.
@@ -50,8 +72,6 @@ pub struct Snapshot {
     pub access_log: Option<AccessLogPlan>,
     /// Where clients connect.
     pub listeners: Vec<Arc<ListenerPlan>>,
-    /// Where requests go.
-    pub upstreams: Vec<Arc<UpstreamPlan>>,
     /// Which request goes where.
     pub routes: RouteTable,
     /// The routes in the order of the configuration: [`RoutePlan::index`].
@@ -60,8 +80,6 @@ pub struct Snapshot {
     pub chains: Vec<Arc<FilterChain>>,
     /// Every filter that a route has, once.
     pub filters: Vec<Entry>,
-    /// What metrics call its parts.
-    pub names: Arc<Names>,
     /// The files of its certificates, as they stood when they were read.
     pub watched: Vec<Watched>,
     /// Whether any timeout is below a second, so that sweeps must be fine.
@@ -123,6 +141,8 @@ pub struct ListenerPlan {
     pub handshake_timeout_ms: u64,
     /// `tls`, for listeners whose clients speak it.
     pub tls: Option<Arc<ServerTls>>,
+    /// `tcp_keepalive`: how long a client may be silent before the kernel asks whether it is there.
+    pub tcp_keepalive_ms: Option<u64>,
     /// `via`: whether to add Via (RFC 9110 section 7.6.3).
     pub via: bool,
     /// `forwarded`: whether to add Forwarded (RFC 7239).

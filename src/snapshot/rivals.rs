@@ -75,7 +75,8 @@ fn check_upstreams(config: &Config<'_>, found: &mut Diagnostics) {
         });
     }
     let mut zones: HashMap<&str, HashSet<&str>> = HashMap::new();
-    for upstream in &config.upstreams {
+    // Of one that discovers its endpoints nobody knows the zones yet.
+    for upstream in config.upstreams.iter().filter(|upstream| upstream.discover.is_none()) {
         let zones = zones.entry(&*upstream.name.value).or_default();
         let usable = upstream.endpoints.value.iter().filter(|one| one.weight != Some(0));
         zones.extend(usable.filter_map(|endpoint| endpoint.zone.as_deref()));

@@ -3,18 +3,27 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::{Ids, balance, health, tls};
+use super::{Ids, balance, discovered, health, tls};
 use crate::config::diagnostic::Span;
 use crate::config::read::Address;
+use crate::config::tree::Spanned;
 use crate::config::written::{self, Config, Route};
 use crate::config::{Diagnostic, Diagnostics};
+use crate::io::connect::SocketOptions;
 use crate::limits::*;
+use crate::proxy_protocol::Version;
 use crate::tls::ClientTls;
-use crate::upstream::{EndpointAddress, EndpointPlan, Protocol, UpstreamId, UpstreamPlan};
+use crate::upstream::{
+    Discover, EndpointAddress, EndpointPlan, Found, Outgoing, Protocol, UpstreamPlan,
+};
 
-/// An endpoint stands once in its upstream, and one at least takes traffic.
-pub(super) fn check_endpoints(upstream: &written::Upstream, found: &mut Diagnostics) {
-    let endpoints = &upstream.endpoints.value;
+/// An endpoint stands once in its upstream, and one at least takes traffic. `owner` is whose they are.
+pub(super) fn check_endpoints(
+    owner: &str,
+    written: &Spanned<Vec<written::Endpoint>>,
+    found: &mut Diagnostics,
+) {
+    let endpoints = &written.value;
     let mut seen: HashMap<&Address, Span> = HashMap::new();
     for endpoint in endpoints {
         let span = endpoint.address.span();
@@ -27,11 +36,39 @@ pub(super) fn check_endpoints(upstream: &written::Upstream, found: &mut Diagnost
             );
         }
     }
-    let span = upstream.endpoints.span();
+    let span = written.span();
     if !endpoints.is_empty() && endpoints.iter().all(|endpoint| endpoint.weight == Some(0)) {
-        let message = format!("every weight of upstream `{}` is 0", upstream.name.value);
+        let message = format!("every weight of {owner} is 0");
         let remedy = "give one endpoint at least a weight above 0";
         found.push(Diagnostic::error(span, message).label("takes no traffic").remedy(remedy));
+    }
+}
+
+/// Connections that cannot be made as they are asked for.
+pub(super) fn check_outgoing(upstream: &written::Upstream, found: &mut Diagnostics) {
+    if let Some(sent) = &upstream.send_proxy
+        && upstream.protocol.value != written::Protocol::Http1
+    {
+        let message = "a PROXY header names one client, and many share a connection of HTTP/2";
+        found.push(
+            Diagnostic::error(sent.span(), message)
+                .label("not with this protocol")
+                .other(upstream.protocol.span(), "shared by all clients")
+                .remedy("write protocol = \"http1\", or leave `send_proxy` out"),
+        );
+    }
+    let Some(source) = &upstream.source_address else { return };
+    for endpoint in &upstream.endpoints.value {
+        let Address::Socket(address) = endpoint.address.value else { continue };
+        if address.is_ipv4() != source.value.is_ipv4() {
+            let message = format!("{} is not reached from {}", endpoint.written, source.value);
+            found.push(
+                Diagnostic::error(source.span(), message)
+                    .label("of the other family")
+                    .other(endpoint.address.span(), "this endpoint")
+                    .remedy("put endpoints of IPv4 and of IPv6 into upstreams of their own"),
+            );
+        }
     }
 }
 
@@ -70,14 +107,18 @@ pub(super) fn upstream(
     zone: Option<&str>,
     ids: &mut Ids,
 ) -> UpstreamPlan {
-    let id = ids.upstream(&written.name.value);
     let timeouts = &written.timeouts;
-    UpstreamPlan {
-        id,
+    let mut plan = UpstreamPlan {
+        id: ids.upstream(&written.name.value),
         name: written.name.value.clone(),
-        endpoints: (written.endpoints.value.iter())
-            .map(|e| endpoint(e, id, (written.protocol, tls.as_ref()), ids))
-            .collect(),
+        discover: written.discover.as_ref().map(discover),
+        endpoints: Vec::new(),
+        protocol: match written.protocol.value {
+            written::Protocol::Http1 => Protocol::Http1,
+            written::Protocol::Http2 => Protocol::Http2,
+            written::Protocol::Auto => Protocol::Auto,
+        },
+        outgoing: outgoing(written),
         tls,
         connect_timeout_ms: timeouts.connect_ms.unwrap_or(CONNECT_TIMEOUT_MS),
         response_timeout_ms: timeouts.response_ms.unwrap_or(RESPONSE_TIMEOUT_MS),
@@ -87,34 +128,48 @@ pub(super) fn upstream(
         tunnel_total_timeout_ms: timeouts.tunnel_total_ms,
         in_flight_max: written.in_flight_max.unwrap_or(0),
         idle_connections_max: written.idle_connections_max.unwrap_or(POOL_IDLE_DEFAULT),
-        balance: balance::plan(written, id, zone, ids),
+        balance: balance::plan(written, zone),
         health: health::health(written),
         breaker: health::breaker(written),
         slow_start_ms: written.slow_start_ms.unwrap_or(0),
+    };
+    let fixed: Vec<Found> = written.endpoints.value.iter().map(found).collect();
+    plan.endpoints = match discovered::of(&plan, ids) {
+        Some(discovered) => endpoints(&plan, &discovered, ids),
+        None => endpoints(&plan, &fixed, ids),
+    };
+    plan.balance = balance::seated(&plan, ids);
+    plan
+}
+
+fn outgoing(written: &written::Upstream) -> Outgoing {
+    Outgoing {
+        send_proxy: written.send_proxy.as_ref().map(|sent| match sent.value {
+            written::SendProxy::V1 => Version::V1,
+            written::SendProxy::V2 => Version::V2,
+        }),
+        socket: SocketOptions {
+            source: written.source_address.as_ref().map(|source| source.value),
+            keepalive_ms: written.tcp_keepalive_ms,
+        },
     }
 }
 
-fn endpoint(
-    written: &written::Endpoint,
-    upstream: UpstreamId,
-    (protocol, tls): (written::Protocol, Option<&Arc<ClientTls>>),
-    ids: &mut Ids,
-) -> EndpointPlan {
-    let protocol = match protocol {
-        written::Protocol::Http1 => Protocol::Http1,
-        written::Protocol::Http2 => Protocol::Http2,
-        written::Protocol::Auto => Protocol::Auto,
-    };
-    let address = address(written.address.value.clone());
+fn discover(written: &written::Discover) -> Discover {
+    match written.clone() {
+        written::Discover::Srv(name, resolver) => Discover::Srv { name, resolver },
+        written::Discover::Dns(host, port, resolver) => Discover::Dns { host, port, resolver },
+        written::Discover::File(path) => Discover::File(path),
+    }
+}
+
+/// An endpoint as it is written, in a configuration or in a file of endpoints.
+pub(super) fn found(written: &written::Endpoint) -> Found {
     let weight = written.weight.and_then(|weight| u32::try_from(weight).ok());
-    let id = ids.endpoint(upstream, &address, (protocol, tls.map(|tls| tls.identity())));
-    EndpointPlan {
-        id,
-        tallies: ids.tallies(id),
-        tls: tls.and_then(|tls| tls.to(&tls::host_of(&written.address.value))),
-        address,
-        protocol,
+    Found {
+        address: address(written.address.value.clone()),
         authority: written.written.clone(),
+        host: tls::host_of(&written.address.value).into(),
         weight: weight.unwrap_or(WEIGHT_DEFAULT),
         zone: written.zone.clone(),
     }
@@ -127,4 +182,32 @@ pub(super) fn address(written: Address) -> EndpointAddress {
         Address::Name(host, port) => EndpointAddress::Name(host, port),
         Address::Unix(path) => EndpointAddress::Unix(path),
     }
+}
+
+/// The endpoints of an upstream: what stays has its id. One whose certificate could not name it is left
+/// out, rather than spoken to in clear text; in a configuration it is an error.
+pub(super) fn endpoints(plan: &UpstreamPlan, found: &[Found], ids: &mut Ids) -> Vec<EndpointPlan> {
+    let identity = plan.tls.as_ref().map(|tls| tls.identity());
+    let mut endpoints = Vec::with_capacity(found.len());
+    for found in found {
+        let tls = plan.tls.as_ref().map(|tls| tls.to(&found.host));
+        if matches!(tls, Some(None)) {
+            continue;
+        }
+        let named = identity.map(|identity| (identity, found.host.clone()));
+        let spoken = (plan.protocol, named, plan.outgoing);
+        let id = ids.endpoint(plan.id, &found.address, spoken);
+        endpoints.push(EndpointPlan {
+            id,
+            tallies: ids.tallies(id),
+            tls: tls.flatten(),
+            address: found.address.clone(),
+            protocol: plan.protocol,
+            outgoing: plan.outgoing,
+            authority: found.authority.clone(),
+            weight: found.weight,
+            zone: found.zone.clone(),
+        });
+    }
+    endpoints
 }

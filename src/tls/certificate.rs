@@ -15,6 +15,8 @@ pub struct CertificateFacts {
     /// Its subject as RFC 4514 writes names: the most specific part first, `CN=orders,O=Example`.
     /// Whatever is no printable ASCII is `\XX`.
     pub subject: Box<str>,
+    /// The common name of its subject, the most specific one, where it has one.
+    pub common_name: Option<Box<str>>,
     /// Its alternative names, `DNS:a.example,URI:spiffe://example/a,IP:192.0.2.1,email:a@example`;
     /// a comma inside one is `\,`. Empty where it has none.
     pub sans: Box<str>,
@@ -56,6 +58,7 @@ impl CertificateFacts {
         let validity = certificate.validity();
         Some(CertificateFacts {
             subject: name_text(certificate.subject()).into(),
+            common_name: common_name(certificate.subject()),
             sans: sans.join(",").into(),
             serial: hex(certificate.raw_serial(), true).into(),
             fingerprint: hex(&sha256(der), false).into(),
@@ -77,6 +80,10 @@ fn name_text(name: &X509Name<'_>) -> String {
         .map(|part| part.iter().map(attribute).collect::<Vec<_>>().join("+"))
         .collect();
     parts.into_iter().rev().collect::<Vec<_>>().join(",")
+}
+
+fn common_name(name: &X509Name<'_>) -> Option<Box<str>> {
+    name.iter_common_name().last()?.as_str().ok().map(Box::from)
 }
 
 /// RFC 4514 section 2.3: a type without a short name has its value as hexadecimal digits.

@@ -13,6 +13,7 @@ use super::pool::Lease;
 use super::shared::connect_shared;
 use crate::base::buffer::Buf;
 use crate::error::ErrorKind;
+use crate::http1::conn::write_all;
 use crate::io::connect::{connect_tcp, connect_unix};
 use crate::io::tls::{HandshakeError, HandshakeFailure, Session, handshake};
 use crate::io::{Shutdown, Stream, sleep_ms};
@@ -36,8 +37,8 @@ pub fn acquire(endpoint: &Rc<Endpoint>) -> Option<Lease> {
     Lease::pooled(endpoint)
 }
 
-/// A new connection, within `timeout_ms` over all its addresses. Where HTTP/2 is spoken it may be a
-/// place on one that others have made, or are making within their `connect_ms`.
+/// A new connection, within `timeout_ms` over all its addresses; it begins with `header`. Where HTTP/2 is
+/// spoken it may be a place on one that others have made, or are making within their `connect_ms`.
 ///
 /// # Errors
 /// The kinds whose retry is [`crate::error::Retry::Unsent`], and
@@ -46,6 +47,7 @@ pub async fn connect(
     endpoint: &Rc<Endpoint>,
     connect_ms: u64,
     timeout_ms: u64,
+    header: Vec<u8>,
 ) -> Result<Lease, ErrorKind> {
     if endpoint.spoken() == Spoken::Http2
         && let Some(lease) = connect_shared(endpoint, connect_ms, timeout_ms).await?
@@ -53,7 +55,7 @@ pub async fn connect(
         return Ok(lease);
     }
     endpoint.counters.pool_misses.increment();
-    let (stream, spoken) = dial(endpoint, timeout_ms).await?;
+    let (stream, spoken) = dial(endpoint, timeout_ms, &header).await?;
     match spoken {
         Spoken::Http1 => Ok(Lease::fresh(endpoint, stream)),
         // It has learned HTTP/2 since: the next connection is made for all.
@@ -64,12 +66,13 @@ pub async fn connect(
     }
 }
 
-/// A new connection, and what is spoken on it.
+/// A new connection that begins with `header`, and what is spoken on it.
 pub(super) async fn dial(
     endpoint: &Endpoint,
     timeout_ms: u64,
+    header: &[u8],
 ) -> Result<(Stream, Spoken), ErrorKind> {
-    let stream = reach(endpoint, timeout_ms).await?;
+    let stream = reach(endpoint, timeout_ms, header).await?;
     let chosen = stream.tls().map(|tls| tls.alpn() == Some(b"h2"));
     let spoken = match (endpoint.plan.protocol, chosen) {
         (Protocol::Http2, Some(false)) => return Err(ErrorKind::ProtocolMismatch),
@@ -82,21 +85,26 @@ pub(super) async fn dial(
 }
 
 /// A connection to one of its addresses, its TLS handshake included.
-async fn reach(endpoint: &Endpoint, timeout_ms: u64) -> Result<Stream, ErrorKind> {
+async fn reach(endpoint: &Endpoint, timeout_ms: u64, header: &[u8]) -> Result<Stream, ErrorKind> {
     let began = Instant::now();
     if let EndpointAddress::Unix(path) = &endpoint.plan.address {
         let stream = connect_unix(path, timeout_ms).await.map_err(|error| kind(&error))?;
+        begin(&stream, header).await?;
         return secure(endpoint, stream, left_ms(began, timeout_ms)).await;
     }
     let tries = endpoint.address_count().clamp(1, ADDRESSES_TRIED_MAX);
+    let options = &endpoint.plan.outgoing.socket;
     let mut failed = ErrorKind::NoEndpoint;
     for left in (1..=tries as u64).rev() {
         let Some(address) = endpoint.next_address() else { break };
         // An address that does not answer leaves time for the next.
         let share_ms = (left_ms(began, timeout_ms) / left).max(TIMEOUT_MS_MIN);
-        let (tried, connected) = (Instant::now(), connect_tcp(address, share_ms).await);
+        let (tried, connected) = (Instant::now(), connect_tcp(address, options, share_ms).await);
         let secured = match connected {
-            Ok(stream) => secure(endpoint, stream, left_ms(tried, share_ms)).await,
+            Ok(stream) => match begin(&stream, header).await {
+                Ok(()) => secure(endpoint, stream, left_ms(tried, share_ms)).await,
+                Err(kind) => Err(kind),
+            },
             Err(error) => Err(kind(&error)),
         };
         match secured {
@@ -107,6 +115,17 @@ async fn reach(endpoint: &Endpoint, timeout_ms: u64) -> Result<Stream, ErrorKind
         }
     }
     Err(failed)
+}
+
+/// Sends what comes before anything else, TLS included. It needs no deadline: a connection that was
+/// just made takes more than a header at once.
+async fn begin(stream: &Stream, header: &[u8]) -> Result<(), ErrorKind> {
+    if header.is_empty() {
+        return Ok(());
+    }
+    let mut out = Buf::for_head();
+    out.extend(header);
+    write_all(stream, &mut out, || ()).await.map_err(|_| ErrorKind::ConnectFailed)
 }
 
 fn left_ms(since: Instant, timeout_ms: u64) -> u64 {

@@ -454,7 +454,7 @@ impl Drop for Busy<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::upstream::{BreakerPlan, Tallies};
+    use crate::upstream::{BreakerPlan, Outgoing, Tallies};
 
     fn plan(weights: &[u32]) -> UpstreamPlan {
         let endpoint = |(index, weight): (usize, &u32)| EndpointPlan {
@@ -463,6 +463,7 @@ mod tests {
             address: EndpointAddress::Unix("/nowhere".into()),
             tls: None,
             protocol: Protocol::Http1,
+            outgoing: Outgoing::default(),
             authority: "unix:/nowhere".into(),
             weight: *weight,
             zone: None,
@@ -470,7 +471,10 @@ mod tests {
         UpstreamPlan {
             id: UpstreamId(0),
             name: "app".into(),
+            discover: None,
             endpoints: weights.iter().enumerate().map(endpoint).collect(),
+            protocol: Protocol::Http1,
+            outgoing: Outgoing::default(),
             tls: None,
             connect_timeout_ms: 1,
             response_timeout_ms: 1,

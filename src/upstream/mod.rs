@@ -4,6 +4,7 @@ pub mod plan;
 
 pub mod balance;
 pub mod connect;
+pub mod discover;
 pub mod group;
 pub mod judge;
 pub mod members;
@@ -13,12 +14,13 @@ pub mod standing;
 mod shared;
 
 pub use balance::Policy;
+pub use discover::{Discover, Found};
 pub use group::{Busy, Endpoint, Outcome, Settings, Upstream};
 pub use judge::{Event as JudgeEvent, Judge};
 pub use members::Wish;
 pub use plan::{
     BalancePlan, BreakerPlan, Check, EndpointAddress, EndpointBreaker, EndpointId, EndpointPlan,
-    HashPlan, HealthPlan, HttpCheck, Protocol, ShardPlan, StickyPlan, Token, UpstreamId,
+    HashPlan, HealthPlan, HttpCheck, Outgoing, Protocol, ShardPlan, StickyPlan, Token, UpstreamId,
     UpstreamPlan,
 };
 pub use pool::Lease;

@@ -11,14 +11,18 @@ use std::sync::Arc;
 pub use balance::{BalancePlan, HashPlan, ShardPlan, StickyPlan, Token};
 pub use health::{BreakerPlan, Check, EndpointBreaker, HealthPlan, HttpCheck};
 
+use super::discover::Discover;
 use super::standing::Tallies;
+use crate::io::connect::SocketOptions;
+use crate::proxy_protocol::Version;
 use crate::tls::{ClientSettings, ClientTls};
 
 /// Identity of an upstream over reloads: its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct UpstreamId(pub u32);
 
-/// Identity of an endpoint over reloads: upstream, address, protocol and TLS settings.
+/// Identity of an endpoint over reloads: upstream, address, protocol, TLS settings with the name that
+/// its certificate is for, and how connections to it are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EndpointId(pub u32);
 
@@ -29,8 +33,14 @@ pub struct UpstreamPlan {
     pub id: UpstreamId,
     /// Name in the configuration, for metrics and messages.
     pub name: Box<str>,
-    /// At least one.
+    /// Where they are found, if they are not written in the configuration.
+    pub discover: Option<Discover>,
+    /// At least one, unless they are to be found and none has been yet.
     pub endpoints: Vec<EndpointPlan>,
+    /// What is spoken to them.
+    pub protocol: Protocol,
+    /// How connections to them are made.
+    pub outgoing: Outgoing,
     /// `tls`, where it is spoken.
     pub tls: Option<Arc<ClientTls>>,
     /// `timeouts.connect`
@@ -72,6 +82,8 @@ pub struct EndpointPlan {
     pub tls: Option<ClientSettings>,
     /// What is spoken to it.
     pub protocol: Protocol,
+    /// How connections to it are made.
+    pub outgoing: Outgoing,
     /// As written, for metrics and messages; see [`EndpointPlan::host`].
     pub authority: Box<str>,
     /// Share of the traffic.
@@ -102,8 +114,18 @@ pub enum Protocol {
     Auto,
 }
 
+/// How connections to an endpoint are made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Outgoing {
+    /// `send_proxy`: the header that each begins with. It names one client, so that such a connection is
+    /// never lent to another (docs/decisions/0019).
+    pub send_proxy: Option<Version>,
+    /// `source_address`, `tcp_keepalive`
+    pub socket: SocketOptions,
+}
+
 /// Where an endpoint is.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EndpointAddress {
     /// An address.
     Socket(SocketAddr),

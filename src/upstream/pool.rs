@@ -135,6 +135,10 @@ impl Pool {
 impl Lease {
     /// A pooled connection to `endpoint`, if it has one that is alive.
     pub(super) fn pooled(endpoint: &Rc<Endpoint>) -> Option<Lease> {
+        // What begins with a client's name carries nothing for another (docs/decisions/0019).
+        if endpoint.plan.outgoing.send_proxy.is_some() {
+            return None;
+        }
         if endpoint.plan.protocol != Protocol::Http1
             && let Some((shared, reused)) = endpoint.shared.take()
         {
@@ -196,6 +200,11 @@ impl Lease {
     /// Gives it back for the next request; `max` is how many idle ones are kept.
     #[inline]
     pub fn release(mut self, now_ms: u64, max: usize) {
+        if let (Some(Link::Http1(stream)), Some(_)) =
+            (&self.link, self.endpoint.plan.outgoing.send_proxy)
+        {
+            return stream.say_end();
+        }
         match self.link.take() {
             Some(Link::Http1(stream)) => {
                 let idle = Idle { stream, since_ms: now_ms };

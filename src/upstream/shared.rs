@@ -190,7 +190,7 @@ fn make(endpoint: &Rc<Endpoint>, connect_ms: u64) -> Rc<Making> {
 
 async fn run(endpoint: Rc<Endpoint>, connect_ms: u64, told: Told) {
     let began = std::time::Instant::now();
-    let (stream, spoken) = match dial(&endpoint, connect_ms).await {
+    let (stream, spoken) = match dial(&endpoint, connect_ms, NO_HEADER).await {
         Ok(dialled) => dialled,
         Err(kind) => return told.end(Err(kind)),
     };
@@ -216,6 +216,9 @@ async fn run(endpoint: Rc<Endpoint>, connect_ms: u64, told: Told) {
         endpoint.shared.remove(&origin);
     }
 }
+
+/// A connection that is shared begins with no client's header: `check` refuses to send one with HTTP/2.
+const NO_HEADER: &[u8] = &[];
 
 /// Those who wait for a connection, told how it ended even if its task panics.
 struct Told {

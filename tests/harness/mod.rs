@@ -14,6 +14,7 @@
 
 pub mod case;
 pub mod client;
+pub mod dns;
 pub mod grammar;
 pub mod http2;
 pub mod http2_origin;

@@ -262,6 +262,11 @@ impl TlsClient {
         self.connection.handshake_kind() == Some(HandshakeKind::Resumed)
     }
 
+    /// The address of this end.
+    pub fn local(&self) -> SocketAddr {
+        self.socket.local_addr().expect("a connected socket has one")
+    }
+
     /// The connection.
     pub fn connection(&self) -> &ClientConnection {
         &self.connection

@@ -9,7 +9,9 @@ pub mod upstream;
 pub use health::{Breaker, Health, HealthKind, Tier};
 pub use route::{Action, Matcher, PathPolicy, Route, Treatment};
 pub use tls::{Alpn, ClientAuth, KeyPair, ListenerTls, TlsVersion, UpstreamTls};
-pub use upstream::{Endpoint, Protocol, Upstream, UpstreamTimeouts};
+pub use upstream::{
+    Discover, Endpoint, Protocol, SendProxy, Upstream, UpstreamTimeouts, endpoints_file,
+};
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -19,8 +21,8 @@ use ipnet::IpNet;
 use super::decode::{Decode, Decoder, Fields, mismatch, named};
 use super::diagnostic::Diagnostic;
 use super::read::{
-    boolean, choice, duration, integer, list, network, size, socket_address, socket_path, spanned,
-    string, timeout,
+    boolean, choice, duration, integer, keepalive, list, network, size, socket_address,
+    socket_path, spanned, string, timeout,
 };
 use super::tree::{Node, Spanned, Value};
 use crate::limits::*;
@@ -128,6 +130,8 @@ pub struct Listener {
     pub forwarded: bool,
     /// `tls`
     pub tls: Option<ListenerTls>,
+    /// `tcp_keepalive`, in milliseconds
+    pub tcp_keepalive_ms: Option<u64>,
     /// `h2c`
     pub h2c: bool,
     /// `http2`
@@ -318,6 +322,7 @@ impl Listener {
         let via = f.optional("via", boolean);
         let forwarded = f.optional("forwarded", boolean);
         let tls = f.optional("tls", ListenerTls::decode);
+        let tcp_keepalive_ms = f.optional("tcp_keepalive", keepalive);
         let h2c = f.optional("h2c", boolean);
         let http2 = f.optional("http2", Http2::decode);
         f.finish();
@@ -333,6 +338,7 @@ impl Listener {
             via: via.unwrap_or(false),
             forwarded: forwarded.unwrap_or(false),
             tls,
+            tcp_keepalive_ms,
             h2c: h2c.unwrap_or(false),
             http2: http2.unwrap_or_default(),
         })

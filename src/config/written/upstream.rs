@@ -1,8 +1,13 @@
 //! `[upstream.NAME]`
 
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
 use super::super::decode::{Decode, Decoder, Fields};
+use super::super::diagnostic::Diagnostic;
 use super::super::read::{
-    Address, choice, duration, endpoint_address, integer, list, spanned, string, timeout,
+    Address, choice, dns_name, duration, endpoint_address, integer, ip_address, keepalive, list,
+    resolver_address, spanned, string, timeout,
 };
 use super::super::tree::{Node, Spanned};
 use super::balance::Balance;
@@ -17,9 +22,17 @@ pub struct Upstream {
     /// `balance` and what goes with it.
     pub balance: Balance,
     /// `protocol`
-    pub protocol: Protocol,
-    /// `endpoints`, and where they stand.
+    pub protocol: Spanned<Protocol>,
+    /// `endpoints`, and where they stand; none where they are to be found.
     pub endpoints: Spanned<Vec<Endpoint>>,
+    /// `discover`, in the place of `endpoints`.
+    pub discover: Option<Discover>,
+    /// `send_proxy`
+    pub send_proxy: Option<Spanned<SendProxy>>,
+    /// `source_address`
+    pub source_address: Option<Spanned<IpAddr>>,
+    /// `tcp_keepalive`, in milliseconds
+    pub tcp_keepalive_ms: Option<u64>,
     /// `timeouts`
     pub timeouts: UpstreamTimeouts,
     /// `in_flight_max`
@@ -46,6 +59,26 @@ pub enum Protocol {
     Http2,
     /// "auto"
     Auto,
+}
+
+/// `upstream.NAME.discover`
+#[derive(Clone, Debug)]
+pub enum Discover {
+    /// `srv`, `resolver`
+    Srv(Box<str>, Option<SocketAddr>),
+    /// `dns`, `resolver`
+    Dns(Box<str>, u16, Option<SocketAddr>),
+    /// `file`
+    File(PathBuf),
+}
+
+/// `upstream.NAME.send_proxy`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendProxy {
+    /// "v1"
+    V1,
+    /// "v2"
+    V2,
 }
 
 /// `upstream.NAME.timeouts`, in milliseconds
@@ -87,10 +120,18 @@ impl Upstream {
     ) -> Option<Upstream> {
         let mut f = Fields::of("upstream.NAME", node, decoder)?;
         let balance = Balance::decode(&mut f);
-        let protocol = f.optional("protocol", choice(PROTOCOLS)).unwrap_or_default();
-        let example = "[{ address = \"127.0.0.1:9001\" }]";
-        let endpoints =
-            f.required("endpoints", example, spanned(list(1..=ENDPOINTS_MAX, Endpoint::decode)));
+        let protocol = f.optional("protocol", spanned(choice(PROTOCOLS)));
+        let protocol = protocol.unwrap_or_else(|| Spanned::new(Protocol::default(), &node.span));
+        let members = f.either("endpoints", "discover", |key, node, decoder| match key {
+            "endpoints" => Some((endpoints(node, decoder)?, None)),
+            _ => {
+                let discover = Discover::decode(node, decoder)?;
+                Some((Spanned::new(Vec::new(), &node.span), Some(discover)))
+            }
+        });
+        let send_proxy = f.optional("send_proxy", spanned(choice(SEND_PROXY)));
+        let source_address = f.optional("source_address", spanned(ip_address));
+        let tcp_keepalive_ms = f.optional("tcp_keepalive", keepalive);
         let timeouts = f.optional("timeouts", UpstreamTimeouts::decode);
         let in_flight_max = f.optional("in_flight_max", integer(1..=CONNECTIONS_MAX));
         let idle = f.optional("idle_connections_max", integer(0..=POOL_IDLE_MAX));
@@ -99,11 +140,16 @@ impl Upstream {
         let breaker = f.optional("breaker", Breaker::decode);
         let slow_start_ms = f.optional("slow_start", duration);
         f.finish();
+        let (endpoints, discover) = members?;
         Some(Upstream {
             name,
             balance,
             protocol,
-            endpoints: endpoints?,
+            endpoints,
+            discover,
+            send_proxy,
+            source_address,
+            tcp_keepalive_ms,
             timeouts: timeouts.unwrap_or_default(),
             in_flight_max,
             idle_connections_max: idle,
@@ -112,6 +158,57 @@ impl Upstream {
             breaker,
             slow_start_ms,
         })
+    }
+}
+
+/// A file of endpoints: `endpoints` as in the configuration, and nothing else.
+pub fn endpoints_file(node: &Node, decoder: &mut Decoder) -> Option<Spanned<Vec<Endpoint>>> {
+    let mut f = Fields::of("upstream.NAME", node, decoder)?;
+    let found = f.required("endpoints", "[{ address = \"127.0.0.1:9001\" }]", endpoints);
+    f.finish();
+    found
+}
+
+fn endpoints(node: &Node, decoder: &mut Decoder) -> Option<Spanned<Vec<Endpoint>>> {
+    spanned(list(1..=ENDPOINTS_MAX, Endpoint::decode))(node, decoder)
+}
+
+impl Decode for Discover {
+    fn decode(node: &Node, decoder: &mut Decoder) -> Option<Discover> {
+        let mut f = Fields::of("upstream.NAME.discover", node, decoder)?;
+        let resolver = f.optional("resolver", spanned(resolver_address));
+        let asked = resolver.as_ref().map(|resolver| resolver.value);
+        let discover = f.one_of(&["dns", "srv", "file"], |key, node, decoder| match key {
+            "srv" => Some(Discover::Srv(dns_name(node, decoder)?, asked)),
+            "dns" => host_port(node, decoder).map(|(host, port)| Discover::Dns(host, port, asked)),
+            _ => {
+                let path = string(node, decoder)?;
+                Some(Discover::File(decoder.resolve(&node.span, path)))
+            }
+        });
+        if let (Some(Discover::File(_)), Some(resolver)) = (&discover, &resolver) {
+            let span = resolver.span();
+            f.complain(|_| {
+                Diagnostic::error(span, "a file is found without a name server")
+                    .label("asked for nothing")
+                    .remedy("leave `resolver` out, or give `dns` or `srv` instead of `file`")
+            });
+        }
+        f.finish();
+        discover
+    }
+}
+
+/// A name and a port.
+fn host_port(node: &Node, decoder: &mut Decoder) -> Option<(Box<str>, u16)> {
+    match endpoint_address(node, decoder)? {
+        Address::Name(host, port) => Some((host, port)),
+        Address::Socket(_) | Address::Unix(_) => {
+            let error = Diagnostic::error(node.span.clone(), "an address needs no look-up");
+            let remedy = "write a name and a port, or `endpoints` instead of `discover`";
+            decoder.found.push(error.label("not a name").remedy(remedy));
+            None
+        }
     }
 }
 
@@ -146,5 +243,6 @@ impl Decode for Endpoint {
     }
 }
 
+const SEND_PROXY: &[(&str, SendProxy)] = &[("v1", SendProxy::V1), ("v2", SendProxy::V2)];
 const PROTOCOLS: &[(&str, Protocol)] =
     &[("http1", Protocol::Http1), ("http2", Protocol::Http2), ("auto", Protocol::Auto)];

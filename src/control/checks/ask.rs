@@ -1,7 +1,7 @@
 //! One check: over HTTP/1.1, HTTP/2 or as a mere connection, through TLS where the upstream has it.
 
 use std::future::poll_fn;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,14 +10,15 @@ use bytes::Bytes;
 use http::{Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Empty};
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_rustls::TlsConnector;
 
 use super::grpc;
 use crate::limits::{HEALTH_BODY_BYTES_MAX, HEALTH_CHECKS_MAX};
+use crate::proxy_protocol::encode_own;
 use crate::upstream::{Check, EndpointAddress, EndpointPlan, HealthPlan, HttpCheck, Protocol};
 
 /// What is asked, and whom.
@@ -120,10 +121,18 @@ async fn connect(target: &Target, place: &Place) -> Result<(Box<dyn Io>, bool), 
         std::io::ErrorKind::ConnectionRefused => "connection refused".to_owned(),
         _ => format!("no connection: {error}"),
     };
-    let stream: Box<dyn Io> = match place {
-        Place::Tcp(address) => Box::new(TcpStream::connect(address).await.map_err(failed)?),
+    let outgoing = target.endpoint.outgoing;
+    let mut stream: Box<dyn Io> = match place {
+        Place::Tcp(address) => {
+            let connected = connect_tcp(*address, outgoing.socket.source).await;
+            Box::new(connected.map_err(failed)?)
+        }
         Place::Unix(path) => Box::new(UnixStream::connect(path).await.map_err(failed)?),
     };
+    if let Some(version) = outgoing.send_proxy {
+        // An origin that waits for a header takes nothing else; this connection is our own.
+        stream.write_all(&encode_own(version)).await.map_err(failed)?;
+    }
     let Some(tls) = &target.endpoint.tls else { return Ok((stream, false)) };
     let alpn: &[&str] = match (&target.health.check, target.endpoint.protocol) {
         (Check::Grpc { .. }, _) | (_, Protocol::Http2) => &["h2"],
@@ -136,6 +145,18 @@ async fn connect(target: &Target, place: &Place) -> Result<(Box<dyn Io>, bool), 
     let stream = handshake.await.map_err(|error| format!("TLS: {error}"))?;
     let chosen_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     Ok((Box::new(stream), chosen_http2))
+}
+
+/// Checks come from where requests come from.
+async fn connect_tcp(address: SocketAddr, source: Option<IpAddr>) -> std::io::Result<TcpStream> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    if let Some(source) = source {
+        socket.bind(SocketAddr::new(source, 0))?;
+    }
+    socket.connect(address).await
 }
 
 async fn ask_http1(stream: Box<dyn Io>, target: &Target, check: &HttpCheck) -> Result<(), String> {

@@ -1,18 +1,21 @@
 //! The supervisor's reloads, one after the other: a new one is compiled when the one before is
 //! decided, so that workers and sockets are where the configuration in force says.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{Supervisor, Waiting};
 use crate::control::access_log::Sink;
-use crate::control::helper::{Compiled, Wanted};
+use crate::control::discovery::{self, Answered};
+use crate::control::helper::{Compiled, HostPort, Wanted};
 use crate::control::outcome::{Caller, Outcome, Reason, Refusal, late, unacknowledged};
 use crate::control::process::unix_time_s;
 use crate::control::{certificates, cores};
 use crate::limits::{ACKNOWLEDGE_MS, COMPILE_MS, LAST_RELOAD_TEXT_BYTES_MAX};
 use crate::observe::render::{LastReload, ProcessView, ReloadResult};
 use crate::snapshot::Snapshot;
+use crate::worker::Opened;
 
 /// Where reloads are on their way.
 #[derive(Debug, Default)]
@@ -23,6 +26,8 @@ pub(super) struct Reloads {
     queued: Option<Vec<Caller>>,
     /// Files of certificates have changed since.
     certificates: bool,
+    /// Other endpoints have been found since.
+    endpoints: bool,
 }
 
 #[derive(Debug)]
@@ -31,6 +36,8 @@ struct Compiling {
     until: Instant,
     /// Given up: whatever comes of it is dropped, and until then nothing else can be compiled.
     late: bool,
+    /// Only the endpoints change: nobody asked for it, and it is no reload.
+    endpoints: bool,
     callers: Vec<Caller>,
 }
 
@@ -89,27 +96,47 @@ impl Supervisor {
         }
     }
 
+    /// Takes what a look for endpoints came to. Others than before take force as soon as no reload is on
+    /// its way; one that is compiled until then has them too.
+    pub(super) fn on_discovered(&mut self, answered: Answered, now: Instant) {
+        let warning = self.discovery.answer(answered, now, unix_time_s());
+        if let Some(warning) = warning {
+            tracing::warn!("{warning}");
+        }
+        if self.discovery.take_changed() && self.draining.is_none() {
+            self.reloads.endpoints = true;
+            self.next_reload(now);
+        }
+        let discovery = self.discovery.views();
+        self.publish(|view| view.discovery = discovery);
+    }
+
     /// Begins the reload that is asked for, unless another one is on its way.
     pub(super) fn next_reload(&mut self, now: Instant) {
         if !self.reloads.idle() || self.fleet.is_empty() {
             return;
         }
         let certificates = std::mem::take(&mut self.reloads.certificates);
+        let endpoints = std::mem::take(&mut self.reloads.endpoints);
+        let sources = || self.in_force.borrow().sources.clone();
         let (wanted, callers) = match self.reloads.queued.take() {
             // It reads the certificates too.
             Some(callers) => (Wanted::Source, callers),
             None if certificates => {
                 tracing::info!("certificates have changed: reading them again");
-                (Wanted::Certificates(self.in_force.borrow().sources.clone()), Vec::new())
+                (Wanted::Certificates(sources()), Vec::new())
             }
+            None if endpoints => (Wanted::Endpoints(sources()), Vec::new()),
             None => return,
         };
-        let version = self.current.version + 1;
-        if self.helpers.compile(wanted, version, self.current.clone(), self.fleet.len()) {
+        let endpoints = matches!(wanted, Wanted::Endpoints(_));
+        let (version, known) = (self.current.version + 1, self.discovery.known());
+        if self.helpers.compile(wanted, version, self.current.clone(), known, self.fleet.len()) {
             self.reloads.compiling = Some(Compiling {
                 since: now,
                 until: now + Duration::from_millis(COMPILE_MS),
                 late: false,
+                endpoints,
                 callers,
             });
         } else {
@@ -119,7 +146,8 @@ impl Supervisor {
     }
 
     pub(super) fn on_compiled(&mut self, compiled: Result<Compiled, Refusal>, now: Instant) {
-        let Some(Compiling { since, late, callers, .. }) = self.reloads.compiling.take() else {
+        let Some(Compiling { since, late, endpoints, callers, .. }) = self.reloads.compiling.take()
+        else {
             return;
         };
         match compiled {
@@ -132,14 +160,19 @@ impl Supervisor {
             }
             // Its new sockets are closed again; nobody has been told of them.
             Ok(_) if self.draining.is_some() => tell(callers, &Outcome::Draining),
+            Ok(compiled) if endpoints => self.apply_endpoints(compiled, now),
             Ok(compiled) => self.apply(compiled, callers, since, now),
-            Err(refusal) => self.refuse(refusal, callers),
+            Err(refusal) => {
+                // Endpoints that it was to bring in come without it.
+                self.reloads.endpoints |= !self.discovery.is_empty();
+                self.refuse(refusal, callers);
+            }
         }
         self.next_reload(now);
     }
 
     fn apply(&mut self, compiled: Compiled, callers: Vec<Caller>, since: Instant, now: Instant) {
-        let Compiled { taken, warnings, addresses, bound, mut log } = compiled;
+        let Compiled { taken, warnings, addresses, discovered, bound, mut log } = compiled;
         if !warnings.is_empty() {
             tracing::warn!("the new configuration has warnings:\n{warnings}");
         }
@@ -151,6 +184,53 @@ impl Supervisor {
         self.in_force.send_replace(taken);
         let waiting = Waiting { since, ..self.wait(now, ACKNOWLEDGE_MS) };
         self.reloads.applying = Some(Applying { waiting, callers, warnings, log });
+        self.discovery.follow(&self.current, now);
+        for answered in discovered {
+            if let Some(warning) = self.discovery.answer(answered, now, unix_time_s()) {
+                tracing::warn!("{warning}");
+            }
+        }
+        // It has those already; what was found meanwhile for others has been noted when it came.
+        self.discovery.take_changed();
+        self.send_snapshot(addresses, bound.opened, now);
+        self.bound.extend(bound.addresses);
+        let kept = |id| self.current.listeners.iter().any(|plan| plan.id == id);
+        self.bound.retain(|id, _| kept(*id));
+        let (version, listeners) = (self.current.version, self.listeners());
+        let names = self.current.names.clone();
+        let discovery = self.discovery.views();
+        let certificates = certificates::view(&self.current);
+        self.publish(|view| {
+            view.names = names;
+            view.certificates = certificates;
+            view.discovery = discovery;
+            view.config_version = version;
+            view.config_applied_at_s = unix_time_s();
+            view.listeners = listeners;
+        });
+    }
+
+    /// Has other endpoints take force: as a reload, but no version of the configuration, and nobody waits
+    /// for the workers' word.
+    fn apply_endpoints(&mut self, compiled: Compiled, now: Instant) {
+        let Compiled { taken, addresses, bound, .. } = compiled;
+        let before = std::mem::replace(&mut self.current, taken.snapshot.clone());
+        for change in discovery::changes(&before, &self.current) {
+            tracing::info!("{change}");
+        }
+        self.in_force.send_replace(taken);
+        self.send_snapshot(addresses, bound.opened, now);
+        let names = self.current.names.clone();
+        self.publish(|view| view.names = names);
+    }
+
+    /// Sends the snapshot in force to every worker, with the addresses of names that it brings in.
+    fn send_snapshot(
+        &mut self,
+        addresses: Vec<(HostPort, Vec<SocketAddr>)>,
+        opened: Vec<Vec<Opened>>,
+        now: Instant,
+    ) {
         self.names.follow(&self.current, now);
         for (name, addresses) in addresses {
             self.names.answer(name, Ok(addresses));
@@ -160,21 +240,8 @@ impl Supervisor {
         let configured = self.current.runtime.connections_max;
         let descriptors = self.view.borrow().descriptors_max;
         let connections_max = cores::connections_max(configured, descriptors, self.fleet.len());
-        self.fleet.change(&self.current, bound.opened, connections_max);
+        self.fleet.change(&self.current, opened, connections_max);
         self.judge_current(now);
-        self.bound.extend(bound.addresses);
-        let kept = |id| self.current.listeners.iter().any(|plan| plan.id == id);
-        self.bound.retain(|id, _| kept(*id));
-        let (version, listeners) = (self.current.version, self.listeners());
-        let names = self.current.names.clone();
-        let certificates = certificates::view(&self.current);
-        self.publish(|view| {
-            view.names = names;
-            view.certificates = certificates;
-            view.config_version = version;
-            view.config_applied_at_s = unix_time_s();
-            view.listeners = listeners;
-        });
     }
 
     fn refuse(&mut self, refusal: Refusal, callers: Vec<Caller>) {

@@ -90,10 +90,11 @@ impl Bench {
         let (publish, view) = watch::channel(first);
         let now = Instant::now();
         let names = Names::new(&snapshot, now);
+        let discovery = Discovery::new(&snapshot, now);
         let bound = listen::bind(&snapshot.listeners, 2).expect("bound");
         let (in_force, _) = watch::channel(taken);
         let mut supervisor =
-            Supervisor::new(in_force, names, helpers, bound.addresses, publish, None);
+            Supervisor::new(in_force, (names, discovery), helpers, bound.addresses, publish, None);
         let start = Start {
             spawn,
             snapshot: &snapshot,

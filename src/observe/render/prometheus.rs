@@ -15,6 +15,7 @@ impl ProcessView {
         self.write_process(&mut text);
         self.write_config(&mut text);
         self.write_certificates(&mut text);
+        self.write_discovery(&mut text);
         self.write_workers(&mut text);
         series::write(&self.series, &mut text);
         self.standings.write(&mut text);
@@ -65,6 +66,26 @@ impl ProcessView {
         for it in &self.certificates {
             let labels = [("listener", &*it.listener), ("cert", &*it.path)];
             text.sample(name, &labels, it.not_after_s);
+        }
+    }
+
+    fn write_discovery(&self, text: &mut Exposition) {
+        let endpoints = "ringway_discovery_endpoints";
+        text.family(endpoints, "gauge", "Endpoints that an upstream has discovered.");
+        for it in &self.discovery {
+            text.sample(endpoints, &[("upstream", &*it.upstream)], it.endpoints);
+        }
+        let failures = "ringway_discovery_failures_total";
+        text.family(failures, "counter", "Looks for endpoints that failed or found none.");
+        for it in &self.discovery {
+            text.sample(failures, &[("upstream", &*it.upstream)], it.failures);
+        }
+        let success = "ringway_discovery_last_success_timestamp_seconds";
+        text.family(success, "gauge", "When a look for endpoints last succeeded.");
+        for it in &self.discovery {
+            if let Some(at_s) = it.success_at_s {
+                text.sample(success, &[("upstream", &*it.upstream)], at_s);
+            }
         }
     }
 

@@ -46,6 +46,7 @@ impl ProcessView {
             "admin": self.admin,
             "listeners": listeners,
             "certificates": self.certificates_status(),
+            "discovery": self.discovery_status(),
             "workers": self.workers.iter().enumerate().map(worker_status).collect::<Vec<_>>(),
             "connections": sum(|counters| counters.connections.get()),
             "connections_accepted": sum(|counters| counters.accepted.get()),
@@ -112,6 +113,22 @@ impl ProcessView {
                 "hosts": it.hosts,
                 "not_after": time_text(not_after),
                 "days_left": days_left,
+            })
+        });
+        shown.collect()
+    }
+
+    /// Upstreams that discover their endpoints: where, how many, and how long ago.
+    fn discovery_status(&self) -> Vec<Value> {
+        let now_s = self.started_at_s + self.uptime_s;
+        let shown = self.discovery.iter().take(STATUS_SERIES_MAX).map(|it| {
+            json!({
+                "upstream": it.upstream,
+                "source": it.source,
+                "endpoints": it.endpoints,
+                "age_s": it.success_at_s.map(|at_s| rounded((now_s - at_s).max(0.0))),
+                "failures": it.failures,
+                "error": it.error,
             })
         });
         shown.collect()

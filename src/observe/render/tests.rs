@@ -110,6 +110,7 @@ fn busy() -> ProcessView {
     names.listeners.set(0, "public".into());
     ProcessView {
         certificates: vec![CertificateView { not_after_s: 1, ..CertificateView::default() }],
+        discovery: vec![DiscoveryView { success_at_s: Some(1.0), ..DiscoveryView::default() }],
         series: registry.collect(&names),
         standings: standings(),
         access_log_records: 8,

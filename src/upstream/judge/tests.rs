@@ -5,7 +5,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::limits::*;
 use crate::upstream::plan::{
-    BreakerPlan, Check, EndpointAddress, EndpointBreaker, EndpointPlan, HealthPlan, Protocol,
+    BreakerPlan, Check, EndpointAddress, EndpointBreaker, EndpointPlan, HealthPlan, Outgoing,
+    Protocol,
 };
 use crate::upstream::standing::{Standing, Tallies};
 
@@ -17,11 +18,15 @@ fn plan(zones: &[&str], breaker: BreakerPlan) -> UpstreamPlan {
         address: EndpointAddress::Unix("/nowhere".into()),
         tls: None,
         protocol: Protocol::Http1,
+        outgoing: Outgoing::default(),
         authority: format!("e{index}").into(),
         weight: 100,
         zone: Some(*zone).filter(|zone| !zone.is_empty()).map(Box::from),
     };
     UpstreamPlan {
+        discover: None,
+        protocol: Protocol::Http1,
+        outgoing: Outgoing::default(),
         id: UpstreamId(0),
         name: "app".into(),
         endpoints: zones.iter().enumerate().map(endpoint).collect(),

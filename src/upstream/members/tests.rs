@@ -10,7 +10,8 @@ use crate::observe::WorkerCounters;
 use crate::upstream::balance::{HashTable, Seat};
 use crate::upstream::plan::{EndpointAddress, HashPlan};
 use crate::upstream::{
-    BreakerPlan, EndpointPlan, Outcome, Policy, Protocol, Standing, Tallies, Upstream, UpstreamId,
+    BreakerPlan, EndpointPlan, Outcome, Outgoing, Policy, Protocol, Standing, Tallies, Upstream,
+    UpstreamId,
 };
 
 /// Endpoints of weight 100, each in the zone that stands at its place.
@@ -21,6 +22,7 @@ fn plan(zones: &[&str], change: impl FnOnce(&mut BalancePlan)) -> UpstreamPlan {
         address: EndpointAddress::Unix("/nowhere".into()),
         tls: None,
         protocol: Protocol::Http1,
+        outgoing: Outgoing::default(),
         authority: format!("unix:/{index}").into(),
         weight: 100,
         zone: Some(*zone).filter(|zone| !zone.is_empty()).map(Box::from),
@@ -30,6 +32,9 @@ fn plan(zones: &[&str], change: impl FnOnce(&mut BalancePlan)) -> UpstreamPlan {
     let mut breaker = BreakerPlan::off();
     breaker.endpoint.consecutive = 3;
     UpstreamPlan {
+        discover: None,
+        protocol: Protocol::Http1,
+        outgoing: Outgoing::default(),
         id: UpstreamId(0),
         name: "app".into(),
         endpoints: zones.iter().enumerate().map(endpoint).collect(),
