@@ -199,9 +199,23 @@ pub const POOL_IDLE_DEFAULT: usize = 1024;
 pub const POOL_IDLE_MAX: usize = 65_535;
 /// Idle upstream connections that one sweep looks at.
 pub const POOL_PEEKS_PER_SWEEP: usize = 64;
-/// Times that one request is tried, the first included: again only where nothing was sent, or on a
-/// stale connection where it can be replayed.
+/// Times that one request is tried where nothing is said of it, the first included: again only where
+/// nothing was sent, or on a stale connection where it can be replayed.
 pub const TRIES_MAX: u8 = 3;
+/// `retry.tries` where `retry` does not say, the first included.
+pub const RETRY_TRIES_DEFAULT: u8 = 2;
+/// Most tries that may be configured: each holds its client longer.
+pub const RETRY_TRIES_MAX: usize = 10;
+/// Retries that a hundred requests pay for.
+pub const RETRY_BUDGET_PERCENT: u32 = 20;
+/// Retries that an upstream is lent on each worker before its requests have paid for any.
+pub const RETRY_BUDGET_LENT: u64 = 10;
+/// Time of which an upstream may keep what was paid in.
+pub const RETRY_BUDGET_WINDOW_MS: u64 = 1_000;
+/// Bytes of a body that are kept for another try, where `retry` does not say.
+pub const RETRY_BODY_BYTES: usize = 64 * 1024;
+/// Most of them that may be configured: each request of a slow upstream may hold as many.
+pub const RETRY_BODY_BYTES_MAX: u64 = 16 * 1024 * 1024;
 /// Weight of an endpoint.
 pub const WEIGHT_MAX: u32 = 65_535;
 /// Weight of an endpoint that gives none.

@@ -43,6 +43,8 @@ pub enum Wait {
     ClientGone,
     /// The next stream of a connection, with a read pending: a drain ends it at once.
     Streams,
+    /// The head of an answer to one try.
+    Try,
 }
 
 /// What an expiry acts on.
@@ -62,7 +64,7 @@ pub struct Target {
 impl Wait {
     /// The kind with this number in a deadline slot.
     pub fn of(number: u8) -> Option<Wait> {
-        const ALL: [Wait; 16] = [
+        const ALL: [Wait; 17] = [
             Wait::Idle,
             Wait::Parked,
             Wait::Head,
@@ -79,6 +81,7 @@ impl Wait {
             Wait::Handshake,
             Wait::ClientGone,
             Wait::Streams,
+            Wait::Try,
         ];
         ALL.get(usize::from(number).wrapping_sub(1)).copied()
     }
@@ -107,6 +110,7 @@ impl Wait {
             | Wait::ResponseHead
             | Wait::ResponseBody
             | Wait::Filter
+            | Wait::Try
             | Wait::ClientGone => {
                 upstream(Shutdown::Both);
             }

@@ -4,8 +4,9 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Instant;
 
+use super::kept::Kept;
 use crate::base::buffer::Buf;
-use crate::context::RequestContext;
+use crate::context::{RequestContext, RetryPlan};
 use crate::error::ErrorKind;
 use crate::filter::Progress;
 use crate::http::{BodyFraming, ResponseHead};
@@ -99,6 +100,8 @@ pub struct Terms {
     pub response_timeout_ms: Option<u64>,
     /// See [`RoutePlan::total_timeout_ms`].
     pub total_timeout_ms: Option<u64>,
+    /// `retry` of the route.
+    pub retry: Option<RetryPlan>,
 }
 
 impl Terms {
@@ -114,6 +117,7 @@ impl Terms {
             body_bytes_max: route.body_bytes_max,
             response_timeout_ms: route.response_timeout_ms,
             total_timeout_ms: route.total_timeout_ms,
+            retry: route.extra.as_ref().and_then(|extra| extra.retry),
         }
     }
 }
@@ -134,6 +138,8 @@ pub struct Upload {
     pub behind: Buf,
     /// Whether more of the body was taken than can be sent a second time.
     pub spent: bool,
+    /// What was taken, where it is kept for another try.
+    pub kept: Option<Box<Kept>>,
     /// Body bytes taken from the client.
     pub bytes: u64,
     /// Ends the read of the upload when the answer is over.
@@ -153,6 +159,8 @@ pub struct Answer {
     pub scratch: Buf,
     /// Status of the final answer once it is begun, 0 before.
     pub status: u16,
+    /// Whether an interim answer was passed on.
+    pub interim: bool,
     /// The error that ended the exchange, if one did.
     pub error: Option<ErrorKind>,
     /// Body bytes given to the client.
@@ -190,6 +198,7 @@ impl Exchange {
                 relay: 0,
                 whole: true,
                 spent: false,
+                kept: None,
                 behind: Buf::empty(),
                 bytes: 0,
                 cancel: Cancel::default(),
@@ -218,11 +227,13 @@ impl Exchange {
         self.upload.relay = 0;
         self.upload.whole = true;
         self.upload.spent = false;
+        self.upload.kept = None;
         self.upload.bytes = 0;
         self.answer.head.reset();
         self.answer.body = Body::Done;
         self.answer.scratch = Buf::empty();
         self.answer.status = 0;
+        self.answer.interim = false;
         self.answer.error = None;
         self.answer.bytes = 0;
         self.answer.head_at = None;

@@ -9,8 +9,10 @@ mod answer;
 mod bridge;
 mod duplex;
 mod filters;
+mod kept;
 mod record;
 mod respond;
+mod retry;
 mod target;
 mod tunnel;
 

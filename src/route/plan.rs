@@ -6,7 +6,7 @@ use super::action::Action;
 use super::path::Matcher;
 use super::rewrite::Rewrite;
 use crate::context::condition::all_hold;
-use crate::context::{Condition, Matched, RequestContext, Scope, Template};
+use crate::context::{Condition, Matched, RequestContext, RetryPlan, Scope, Template};
 use crate::error::ErrorKind;
 use crate::http::uri::{Policy, valid_host};
 use crate::limits::PRIORITY_DEFAULT;
@@ -58,6 +58,8 @@ pub struct Extra {
     pub rewrite: Option<Rewrite>,
     /// `host_rewrite`: the Host that the upstream is sent.
     pub host_rewrite: Option<Template>,
+    /// `retry`, in place of the upstream's.
+    pub retry: Option<RetryPlan>,
 }
 
 /// One of a route's `hosts`, in the form of [`crate::http::host::HostText`].

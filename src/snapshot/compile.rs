@@ -237,7 +237,7 @@ fn snapshot(
         .iter()
         .flat_map(|l| listener_timeouts(l))
         .chain(upstreams.iter().flat_map(|u| upstreams::upstream_timeouts(u)))
-        .chain(config.routes.iter().flat_map(|r| [r.response_ms, r.total_ms]).flatten())
+        .chain(config.routes.iter().flat_map(routes::timeouts))
         .any(|timeout_ms| timeout_ms < 1_000);
     Snapshot {
         version,

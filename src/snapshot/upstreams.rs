@@ -8,6 +8,7 @@ use crate::config::diagnostic::Span;
 use crate::config::read::Address;
 use crate::config::written::{self, Config, Route};
 use crate::config::{Diagnostic, Diagnostics};
+use crate::context::RetryPlan;
 use crate::limits::*;
 use crate::tls::ClientTls;
 use crate::upstream::{EndpointAddress, EndpointPlan, Protocol, UpstreamId, UpstreamPlan};
@@ -52,7 +53,7 @@ pub(super) fn unused_upstreams(config: &Config<'_>) -> Diagnostics {
 }
 
 /// Every timeout of it.
-pub(super) fn upstream_timeouts(plan: &UpstreamPlan) -> [u64; 6] {
+pub(super) fn upstream_timeouts(plan: &UpstreamPlan) -> [u64; 7] {
     [
         plan.connect_timeout_ms,
         plan.response_timeout_ms,
@@ -60,6 +61,7 @@ pub(super) fn upstream_timeouts(plan: &UpstreamPlan) -> [u64; 6] {
         plan.idle_timeout_ms,
         plan.tunnel_timeout_ms,
         plan.tunnel_total_timeout_ms.unwrap_or(TUNNEL_IDLE_TIMEOUT_MS),
+        plan.retry.per_try_timeout_ms.unwrap_or(TIMEOUT_MS_MAX),
     ]
 }
 
@@ -86,6 +88,10 @@ pub(super) fn upstream(
         tunnel_total_timeout_ms: timeouts.tunnel_total_ms,
         in_flight_max: written.in_flight_max.unwrap_or(0),
         idle_connections_max: written.idle_connections_max.unwrap_or(POOL_IDLE_DEFAULT),
+        retry: written.retry.as_ref().map(RetryPlan::of).unwrap_or_default(),
+        budget_percent: (written.retry.as_ref())
+            .and_then(|retry| retry.budget_percent)
+            .unwrap_or(RETRY_BUDGET_PERCENT),
     }
 }
 

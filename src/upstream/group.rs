@@ -7,11 +7,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::balance::RoundRobin;
+use super::budget::Budget;
 use super::connect::Spoken;
 use super::plan::{EndpointAddress, EndpointId, EndpointPlan, Protocol, UpstreamId, UpstreamPlan};
 use super::pool::Pool;
 use super::shared::SharedPool;
 use super::standing::Standing;
+use crate::context::RetryPlan;
 use crate::error::ErrorKind;
 use crate::io::Stream;
 use crate::limits::POOL_IDLE_DEFAULT;
@@ -29,6 +31,8 @@ pub struct Upstream {
     in_flight: Cell<usize>,
     in_flight_max: Cell<usize>,
     standing: Cell<Standing>,
+    /// What its requests may cost it that are tried again.
+    pub budget: Budget,
 }
 
 /// An endpoint as this core sees it: what a configuration says of it, and its state.
@@ -74,6 +78,8 @@ pub struct Settings {
     pub tunnel_total_timeout_ms: Option<u64>,
     /// See [`UpstreamPlan::idle_connections_max`].
     pub idle_connections_max: usize,
+    /// See [`UpstreamPlan::retry`].
+    pub retry: RetryPlan,
 }
 
 impl Settings {
@@ -85,6 +91,7 @@ impl Settings {
             tunnel_timeout_ms: plan.tunnel_timeout_ms,
             tunnel_total_timeout_ms: plan.tunnel_total_timeout_ms,
             idle_connections_max: plan.idle_connections_max,
+            retry: plan.retry,
         }
     }
 }
@@ -110,6 +117,7 @@ impl Upstream {
             in_flight: Cell::new(0),
             in_flight_max: Cell::new(0),
             standing: Cell::default(),
+            budget: Budget::default(),
         })
     }
 
@@ -125,6 +133,7 @@ impl Upstream {
             self.balance.replace(RoundRobin::new(weights));
         }
         self.in_flight_max.set(plan.in_flight_max.div_ceil(workers));
+        self.budget.set_percent(plan.budget_percent);
         self.endpoints.replace(endpoints);
         self.settings.replace(Rc::new(Settings::of(plan)));
     }
@@ -328,6 +337,8 @@ mod tests {
             tunnel_total_timeout_ms: None,
             in_flight_max: 0,
             idle_connections_max: 1,
+            retry: RetryPlan::default(),
+            budget_percent: 20,
         }
     }
 

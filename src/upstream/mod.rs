@@ -3,6 +3,7 @@
 pub mod plan;
 
 pub mod balance;
+pub mod budget;
 pub mod connect;
 pub mod group;
 pub mod pool;

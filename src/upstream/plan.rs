@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::standing::Tallies;
+use crate::context::RetryPlan;
 use crate::tls::{ClientSettings, ClientTls};
 
 /// Identity of an upstream over reloads: its name.
@@ -43,6 +44,10 @@ pub struct UpstreamPlan {
     pub in_flight_max: usize,
     /// `idle_connections_max`: unused connections kept per endpoint and core.
     pub idle_connections_max: usize,
+    /// `retry`: what may be tried again.
+    pub retry: RetryPlan,
+    /// `retry.budget_percent`: retries that a hundred requests pay for.
+    pub budget_percent: u32,
 }
 
 /// One address of an upstream.

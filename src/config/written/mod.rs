@@ -1,9 +1,11 @@
 //! The configuration as it is written, section by section (docs/configuration.md).
 
+pub mod retry;
 pub mod route;
 pub mod tls;
 pub mod upstream;
 
+pub use retry::{Retry, Trigger};
 pub use route::{Action, Matcher, PathPolicy, Route, Treatment};
 pub use tls::{Alpn, ClientAuth, KeyPair, ListenerTls, TlsVersion, UpstreamTls};
 pub use upstream::{Endpoint, Protocol, Upstream, UpstreamTimeouts};

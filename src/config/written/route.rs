@@ -1,6 +1,6 @@
 //! `[[route]]` as it is written.
 
-use super::identifier;
+use super::{Retry, identifier};
 use crate::config::decode::{Decode, Decoder, Fields};
 use crate::config::diagnostic::Diagnostic;
 use crate::config::read::{choice, integer, list, nodes, size, spanned, string, timeout};
@@ -37,6 +37,8 @@ pub struct Route<'t> {
     pub response_ms: Option<u64>,
     /// `timeouts.total`
     pub total_ms: Option<u64>,
+    /// `retry`
+    pub retry: Option<Spanned<Retry>>,
     /// `path_policy`
     pub path_policy: PathPolicy,
     /// `filters`: names, or tables of their own; read by `snapshot`.
@@ -144,6 +146,7 @@ impl<'t> Route<'t> {
         let host_rewrite = f.optional("host_rewrite", |node, _| Some(node));
         let body_bytes_max = f.optional("body_bytes_max", size(0..=i64::MAX as u64));
         let timeouts = f.optional("timeouts", route_timeouts);
+        let retry = f.optional("retry", spanned(Retry::of_route));
         let path_policy = f.optional("path_policy", PathPolicy::decode);
         let filters = f.optional("filters", nodes(FILTERS_PER_ROUTE_MAX));
         f.finish();
@@ -162,6 +165,7 @@ impl<'t> Route<'t> {
             body_bytes_max,
             response_ms,
             total_ms,
+            retry,
             path_policy: path_policy.unwrap_or_default(),
             filters: filters.unwrap_or_default(),
         })

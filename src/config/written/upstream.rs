@@ -5,7 +5,7 @@ use super::super::read::{
     Address, choice, endpoint_address, integer, list, spanned, string, timeout,
 };
 use super::super::tree::{Node, Spanned};
-use super::{UpstreamTls, identifier};
+use super::{Retry, UpstreamTls, identifier};
 use crate::limits::*;
 
 /// `[upstream.NAME]`
@@ -25,6 +25,8 @@ pub struct Upstream {
     pub idle_connections_max: Option<usize>,
     /// `tls`
     pub tls: Option<UpstreamTls>,
+    /// `retry`
+    pub retry: Option<Retry>,
 }
 
 /// `upstream.NAME.protocol`
@@ -86,6 +88,7 @@ impl Upstream {
         let in_flight_max = f.optional("in_flight_max", integer(1..=CONNECTIONS_MAX));
         let idle = f.optional("idle_connections_max", integer(0..=POOL_IDLE_MAX));
         let tls = f.optional("tls", UpstreamTls::decode);
+        let retry = f.optional("retry", Retry::of_upstream);
         f.finish();
         Some(Upstream {
             name,
@@ -95,6 +98,7 @@ impl Upstream {
             in_flight_max,
             idle_connections_max: idle,
             tls,
+            retry,
         })
     }
 }

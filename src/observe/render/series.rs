@@ -65,6 +65,9 @@ fn write_upstreams(upstreams: &[Entry<UpstreamView>], text: &mut Exposition) {
     let in_flight = "ringway_upstream_requests_in_flight";
     let in_flight = Family::gauge(in_flight, "Requests in flight to an upstream.");
     labelled.write(in_flight, |upstream| upstream.in_flight, text);
+    let denied = "ringway_retries_denied_total";
+    let denied = Family::counter(denied, "Requests not tried again: the budget was spent.");
+    labelled.write(denied, |upstream| upstream.retries_denied, text);
 }
 
 fn write_endpoints(endpoints: &[Entry<EndpointView>], text: &mut Exposition) {

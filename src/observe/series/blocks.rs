@@ -40,6 +40,8 @@ pub struct UpstreamSeries {
     pub in_flight: Gauge,
     /// From asking for a connection, the last time, to the head of the final answer.
     pub duration: Histogram,
+    /// Requests that were not tried again because the budget was spent.
+    pub retries_denied: Counter,
 }
 
 /// What is counted of an endpoint.

@@ -64,6 +64,8 @@ pub struct UpstreamView {
     pub duration: HistogramView,
     /// See [`UpstreamSeries::in_flight`].
     pub in_flight: u64,
+    /// See [`UpstreamSeries::retries_denied`].
+    pub retries_denied: u64,
 }
 
 /// An [`EndpointSeries`].
@@ -134,6 +136,7 @@ impl Sum<UpstreamSeries> for UpstreamView {
         add_answers(&mut self.answers, &block.answers);
         self.duration.add(&block.duration);
         self.in_flight += block.in_flight.get();
+        self.retries_denied += block.retries_denied.get();
     }
 
     fn is_touched(&self) -> bool {
