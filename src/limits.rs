@@ -206,6 +206,16 @@ pub const TRIES_MAX: u8 = 3;
 pub const RETRY_TRIES_DEFAULT: u8 = 2;
 /// Most tries that may be configured: each holds its client longer.
 pub const RETRY_TRIES_MAX: usize = 10;
+/// Requests that may wait for a place at an upstream: each holds its connection.
+pub const QUEUE_LENGTH_MAX: usize = 65_536;
+/// Requests that an upstream with a `concurrency` is sent at first, on each worker.
+pub const GRADIENT_START: usize = 20;
+/// Time and answers after which its limit may change: several round trips.
+pub const GRADIENT_WINDOW_MS: u64 = 100;
+/// See [`GRADIENT_WINDOW_MS`].
+pub const GRADIENT_SAMPLES_MIN: u64 = 10;
+/// Time after which its times at rest are looked for anew.
+pub const GRADIENT_REST_MS: u64 = 30_000;
 /// Retries that a hundred requests pay for.
 pub const RETRY_BUDGET_PERCENT: u32 = 20;
 /// Retries that an upstream is lent on each worker before its requests have paid for any.
@@ -293,7 +303,7 @@ pub const ADMIN_HEAD_TIMEOUT_MS: u64 = 30_000;
 /// Routes of which one worker keeps series: 192 bytes each, 2 MiB; those that are hit beyond them are
 /// counted as `other`.
 pub const SERIES_MAX: usize = 10_000;
-/// The same of upstreams, endpoints, filters and listeners together, 192 bytes each at most, 12 MiB:
+/// The same of upstreams, endpoints, filters and listeners together, 256 bytes each at most, 16 MiB:
 /// of sixteen upstreams of the largest size. Routes take nothing of it.
 pub const SERIES_BESIDE_ROUTES_MAX: usize = 16 * ENDPOINTS_MAX;
 /// Routes that `status` shows, busiest first.

@@ -60,6 +60,7 @@ const SCENARIOS: &[(&str, &[&str])] = &[
     ("full", &["[admin]", "[access_log]", "[filter.", "targets", "redirect"]),
     ("access-log", &["[access_log]", "format = "]),
     ("behind-a-proxy", &["trusted_proxies", "client = ["]),
+    ("bulkheads", &["in_flight_max", "queue = {"]),
     ("canary", &["x-canary", "priority", "weight"]),
     ("cors", &["kind = \"cors\""]),
     ("environment", &["${WORKERS:-1}", "${PORT:-8080}"]),

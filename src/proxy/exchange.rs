@@ -100,6 +100,8 @@ pub struct Terms {
     pub response_timeout_ms: Option<u64>,
     /// See [`RoutePlan::total_timeout_ms`].
     pub total_timeout_ms: Option<u64>,
+    /// See [`RoutePlan::in_flight_max`].
+    pub in_flight_max: Option<usize>,
     /// `retry` of the route.
     pub retry: Option<RetryPlan>,
 }
@@ -117,6 +119,7 @@ impl Terms {
             body_bytes_max: route.body_bytes_max,
             response_timeout_ms: route.response_timeout_ms,
             total_timeout_ms: route.total_timeout_ms,
+            in_flight_max: route.in_flight_max(),
             retry: route.extra.as_ref().and_then(|extra| extra.retry),
         }
     }

@@ -10,6 +10,7 @@ mod bridge;
 mod duplex;
 mod filters;
 mod kept;
+mod queue;
 mod record;
 mod respond;
 mod retry;

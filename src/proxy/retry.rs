@@ -2,9 +2,11 @@
 
 use std::rc::Rc;
 
+use super::answer::Relayed;
 use super::exchange::{Answer, Exchange, Matched, Upload};
 use super::forward::{Job, Place};
 use super::kept::Kept;
+use super::serve::Next;
 use super::target;
 use crate::config::written::Trigger;
 use crate::context::{RequestContext, RetryPlan};
@@ -119,8 +121,8 @@ fn other(
     failed: &Failed,
 ) -> Result<Rc<Endpoint>, ErrorKind> {
     let plan = *plan(&exchange.matched);
-    let stale = failed.stale && failed.kind.retry() == Retry::Stale;
-    if stale && !failed.given_up {
+    let stale = failed.trigger() == Some(Trigger::Stale);
+    if stale && plan.allows(Trigger::Stale, method(&exchange.context)) {
         return Ok(last.clone());
     }
     let but = plan.other_endpoint.then_some(last.id);
@@ -162,6 +164,19 @@ impl Upload {
     /// Whether all of it that is read is kept.
     pub(super) fn is_kept(&self) -> bool {
         self.kept.as_ref().is_some_and(|kept| kept.is_whole())
+    }
+}
+
+impl Relayed {
+    /// What becomes of the client's connection, or that another try is due.
+    pub(super) fn next(self) -> Result<Next, Failed> {
+        match self {
+            Relayed { given_up: true, .. } => {
+                Err(Failed { kind: ErrorKind::ResponseIncomplete, stale: false, given_up: true })
+            }
+            Relayed { close: true, .. } => Ok(Next::Close),
+            _ => Ok(Next::KeepAlive),
+        }
     }
 }
 

@@ -58,6 +58,8 @@ pub struct Extra {
     pub rewrite: Option<Rewrite>,
     /// `host_rewrite`: the Host that the upstream is sent.
     pub host_rewrite: Option<Template>,
+    /// `in_flight_max`, where given (B1).
+    pub in_flight_max: Option<usize>,
     /// `retry`, in place of the upstream's.
     pub retry: Option<RetryPlan>,
 }
@@ -93,6 +95,12 @@ impl RoutePlan {
     /// `hosts`; none is any.
     pub fn hosts(&self) -> &[Host] {
         self.extra.as_ref().map_or(&[], |extra| &extra.hosts)
+    }
+
+    /// `in_flight_max`: requests in flight on this node. Divided by the workers.
+    #[inline]
+    pub fn in_flight_max(&self) -> Option<usize> {
+        self.extra.as_ref().and_then(|extra| extra.in_flight_max)
     }
 
     /// `when`

@@ -169,6 +169,7 @@ fn check_upstream_keys(written: &written::Route<'_>, found: &mut Diagnostics) {
         ("skip_segments", written.skip_segments.as_ref().map(Spanned::span)),
         ("rewrite", written.rewrite.map(|node| node.span.clone())),
         ("host_rewrite", written.host_rewrite.map(|node| node.span.clone())),
+        ("in_flight_max", written.in_flight_max.as_ref().map(Spanned::span)),
         ("retry", written.retry.as_ref().map(Spanned::span)),
     ];
     for (key, span) in spans {
@@ -288,7 +289,9 @@ pub(super) fn plan(
     let Rule { hosts, conditions, rewrite, host_rewrite, retry, .. } = rule;
     let plain = hosts.is_empty() && conditions.is_empty();
     let plain = plain && rewrite.is_none() && host_rewrite.is_none() && retry.is_none();
-    let extra = Extra { hosts, conditions, rewrite, host_rewrite, retry };
+    let in_flight_max = written.in_flight_max.as_ref().map(|max| max.value);
+    let plain = plain && in_flight_max.is_none();
+    let extra = Extra { hosts, conditions, rewrite, host_rewrite, in_flight_max, retry };
     RoutePlan {
         number: ids.route(&written.id.value),
         index,

@@ -28,11 +28,33 @@ pub(super) fn check_endpoints(upstream: &written::Upstream, found: &mut Diagnost
             );
         }
     }
+    check_places(upstream, found);
     let span = upstream.endpoints.span();
     if !endpoints.is_empty() && endpoints.iter().all(|endpoint| endpoint.weight == Some(0)) {
         let message = format!("every weight of upstream `{}` is 0", upstream.name.value);
         let remedy = "give one endpoint at least a weight above 0";
         found.push(Diagnostic::error(span, message).label("takes no traffic").remedy(remedy));
+    }
+}
+
+/// There is one number of places, and a queue only where there is.
+fn check_places(upstream: &written::Upstream, found: &mut Diagnostics) {
+    let name = &upstream.name.value;
+    match (&upstream.concurrency, upstream.in_flight_max, &upstream.queue) {
+        (Some(concurrency), Some(_), _) => {
+            let message = format!("upstream `{name}` has `concurrency` and `in_flight_max`");
+            let error = Diagnostic::error(concurrency.span(), message);
+            found.push(error.label("both bound the same").remedy("keep one of them"));
+        }
+        (None, None, Some(queue)) => {
+            let message = format!("nothing waits in the queue of upstream `{name}`");
+            found.push(
+                Diagnostic::error(queue.span(), message)
+                    .label("there is room for every request")
+                    .remedy("give it an `in_flight_max` or a `concurrency`, or remove `queue`"),
+            );
+        }
+        _ => {}
     }
 }
 
@@ -87,6 +109,11 @@ pub(super) fn upstream(
         tunnel_timeout_ms: timeouts.tunnel_ms.unwrap_or(TUNNEL_IDLE_TIMEOUT_MS),
         tunnel_total_timeout_ms: timeouts.tunnel_total_ms,
         in_flight_max: written.in_flight_max.unwrap_or(0),
+        concurrency: (written.concurrency.as_ref())
+            .map(|bounds| (bounds.value.min, bounds.value.max)),
+        queue_length_max: written.queue.as_ref().map_or(0, |queue| queue.value.length_max),
+        queue_timeout_ms: (written.queue.as_ref())
+            .map_or(TIMEOUT_MS_MAX, |queue| queue.value.timeout_ms),
         idle_connections_max: written.idle_connections_max.unwrap_or(POOL_IDLE_DEFAULT),
         retry: written.retry.as_ref().map(RetryPlan::of).unwrap_or_default(),
         budget_percent: (written.retry.as_ref())

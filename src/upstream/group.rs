@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::balance::RoundRobin;
 use super::budget::Budget;
+use super::bulkhead::Bulkhead;
 use super::connect::Spoken;
 use super::plan::{EndpointAddress, EndpointId, EndpointPlan, Protocol, UpstreamId, UpstreamPlan};
 use super::pool::Pool;
@@ -28,8 +29,8 @@ pub struct Upstream {
     settings: RefCell<Rc<Settings>>,
     endpoints: RefCell<Vec<Rc<Endpoint>>>,
     balance: RefCell<RoundRobin>,
-    in_flight: Cell<usize>,
-    in_flight_max: Cell<usize>,
+    /// Places for its requests in flight.
+    pub bulkhead: Bulkhead,
     standing: Cell<Standing>,
     /// What its requests may cost it that are tried again.
     pub budget: Budget,
@@ -102,9 +103,6 @@ impl fmt::Debug for Upstream {
     }
 }
 
-/// A request in flight to an upstream; gives its place back on drop.
-pub struct Permit(Rc<Upstream>);
-
 impl Upstream {
     /// An upstream without endpoints; [`Upstream::apply`] gives it some.
     pub fn new(plan: &UpstreamPlan) -> Rc<Upstream> {
@@ -114,15 +112,15 @@ impl Upstream {
             settings: RefCell::new(Rc::new(Settings::of(plan))),
             endpoints: RefCell::default(),
             balance: RefCell::default(),
-            in_flight: Cell::new(0),
-            in_flight_max: Cell::new(0),
+            bulkhead: Bulkhead::default(),
             standing: Cell::default(),
             budget: Budget::default(),
         })
     }
 
-    /// Takes a plan over. `endpoints` are those of the plan, in its order; `workers` share its caps.
-    pub fn apply(&self, plan: &UpstreamPlan, endpoints: Vec<Rc<Endpoint>>, workers: usize) {
+    /// Takes a plan over. `endpoints` are those of the plan, in its order.
+    /// [`Bulkhead::configure`] takes its places over.
+    pub fn apply(&self, plan: &UpstreamPlan, endpoints: Vec<Rc<Endpoint>>) {
         let same = {
             let before = self.endpoints.borrow();
             before.len() == endpoints.len()
@@ -132,7 +130,6 @@ impl Upstream {
         if !same || !self.balance.borrow().has_weights(weights.clone()) {
             self.balance.replace(RoundRobin::new(weights));
         }
-        self.in_flight_max.set(plan.in_flight_max.div_ceil(workers));
         self.budget.set_percent(plan.budget_percent);
         self.endpoints.replace(endpoints);
         self.settings.replace(Rc::new(Settings::of(plan)));
@@ -147,19 +144,6 @@ impl Upstream {
     #[inline]
     pub fn settings(&self) -> Rc<Settings> {
         self.settings.borrow().clone()
-    }
-
-    /// A place for one request.
-    ///
-    /// # Errors
-    /// [`ErrorKind::AtCapacity`] when `in_flight_max` requests are in flight.
-    pub fn admit(self: &Rc<Self>) -> Result<Permit, ErrorKind> {
-        let (taken, max) = (self.in_flight.get(), self.in_flight_max.get());
-        if max > 0 && taken >= max {
-            return Err(ErrorKind::AtCapacity);
-        }
-        self.in_flight.set(taken + 1);
-        Ok(Permit(self.clone()))
     }
 
     /// Another endpoint than the one that could not be reached, if there is one; only of `zone`,
@@ -300,20 +284,12 @@ impl std::ops::Deref for Endpoint {
     }
 }
 
-impl Drop for Permit {
-    fn drop(&mut self) {
-        let taken = self.0.in_flight.get();
-        assert!(taken > 0, "a permit was taken");
-        self.0.in_flight.set(taken - 1);
-    }
-}
-
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::upstream::Tallies;
 
-    fn plan(weights: &[u32]) -> UpstreamPlan {
+    pub(in crate::upstream) fn plan(weights: &[u32]) -> UpstreamPlan {
         let endpoint = |(index, weight): (usize, &u32)| EndpointPlan {
             id: EndpointId(index as u32),
             tallies: Tallies::default(),
@@ -336,6 +312,9 @@ mod tests {
             tunnel_timeout_ms: 1,
             tunnel_total_timeout_ms: None,
             in_flight_max: 0,
+            concurrency: None,
+            queue_length_max: 0,
+            queue_timeout_ms: 1,
             idle_connections_max: 1,
             retry: RetryPlan::default(),
             budget_percent: 20,
@@ -352,7 +331,7 @@ mod tests {
         }
         let upstream = Upstream::new(&plan);
         let endpoint = |plan: &EndpointPlan| Endpoint::new(plan.clone(), counters.clone());
-        upstream.apply(&plan, plan.endpoints.iter().map(endpoint).collect(), 1);
+        upstream.apply(&plan, plan.endpoints.iter().map(endpoint).collect());
         let mut counts = [0; 4];
         for _ in 0..8 {
             counts[upstream.pick(Some("b")).expect("two are there").id.0 as usize] += 1;
@@ -392,7 +371,7 @@ mod tests {
         let endpoints: Vec<_> = first.endpoints.iter().map(endpoint).collect();
         let upstream = Upstream::new(&first);
         for (weights, share) in [([1, 1], 2), ([1, 3], 3), ([1, 1], 2)] {
-            upstream.apply(&plan(&weights), endpoints.clone(), 1);
+            upstream.apply(&plan(&weights), endpoints.clone());
             let picks = (0..4).map(|_| upstream.pick(None).expect("both are reachable").id);
             assert_eq!(picks.filter(|id| *id == EndpointId(1)).count(), share, "{weights:?}");
         }

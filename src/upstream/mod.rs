@@ -4,7 +4,9 @@ pub mod plan;
 
 pub mod balance;
 pub mod budget;
+pub mod bulkhead;
 pub mod connect;
+pub mod gradient;
 pub mod group;
 pub mod pool;
 pub mod standing;

@@ -42,6 +42,12 @@ pub struct UpstreamPlan {
     pub tunnel_total_timeout_ms: Option<u64>,
     /// `in_flight_max`: requests in flight on this node, none when 0. Divided by the workers.
     pub in_flight_max: usize,
+    /// `concurrency`: the least and most of a limit that follows how long answers take; divided too.
+    pub concurrency: Option<(usize, usize)>,
+    /// `queue.length_max`: requests that may wait beyond them, in the same way.
+    pub queue_length_max: usize,
+    /// `queue.timeout`
+    pub queue_timeout_ms: u64,
     /// `idle_connections_max`: unused connections kept per endpoint and core.
     pub idle_connections_max: usize,
     /// `retry`: what may be tried again.

@@ -159,6 +159,13 @@ pub(super) const ROUTE: Section = Section {
              or tables of their own.",
         ),
         key(
+            "in_flight_max",
+            "number",
+            "no cap",
+            "1 to 16777216",
+            "Requests in flight on this route; divided among the workers, at least one each. Above it: 503.",
+        ),
+        key(
             "retry",
             "table",
             "the upstream's",

@@ -1,10 +1,12 @@
 //! The configuration as it is written, section by section (docs/configuration.md).
 
+pub mod queue;
 pub mod retry;
 pub mod route;
 pub mod tls;
 pub mod upstream;
 
+pub use queue::{Concurrency, Queue};
 pub use retry::{Retry, Trigger};
 pub use route::{Action, Matcher, PathPolicy, Route, Treatment};
 pub use tls::{Alpn, ClientAuth, KeyPair, ListenerTls, TlsVersion, UpstreamTls};

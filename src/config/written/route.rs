@@ -37,6 +37,8 @@ pub struct Route<'t> {
     pub response_ms: Option<u64>,
     /// `timeouts.total`
     pub total_ms: Option<u64>,
+    /// `in_flight_max`
+    pub in_flight_max: Option<Spanned<usize>>,
     /// `retry`
     pub retry: Option<Spanned<Retry>>,
     /// `path_policy`
@@ -146,6 +148,7 @@ impl<'t> Route<'t> {
         let host_rewrite = f.optional("host_rewrite", |node, _| Some(node));
         let body_bytes_max = f.optional("body_bytes_max", size(0..=i64::MAX as u64));
         let timeouts = f.optional("timeouts", route_timeouts);
+        let in_flight_max = f.optional("in_flight_max", spanned(integer(1..=CONNECTIONS_MAX)));
         let retry = f.optional("retry", spanned(Retry::of_route));
         let path_policy = f.optional("path_policy", PathPolicy::decode);
         let filters = f.optional("filters", nodes(FILTERS_PER_ROUTE_MAX));
@@ -165,6 +168,7 @@ impl<'t> Route<'t> {
             body_bytes_max,
             response_ms,
             total_ms,
+            in_flight_max,
             retry,
             path_policy: path_policy.unwrap_or_default(),
             filters: filters.unwrap_or_default(),

@@ -5,7 +5,7 @@ use super::super::read::{
     Address, choice, endpoint_address, integer, list, spanned, string, timeout,
 };
 use super::super::tree::{Node, Spanned};
-use super::{Retry, UpstreamTls, identifier};
+use super::{Concurrency, Queue, Retry, UpstreamTls, identifier};
 use crate::limits::*;
 
 /// `[upstream.NAME]`
@@ -25,6 +25,10 @@ pub struct Upstream {
     pub idle_connections_max: Option<usize>,
     /// `tls`
     pub tls: Option<UpstreamTls>,
+    /// `concurrency`, in the place of `in_flight_max`.
+    pub concurrency: Option<Spanned<Concurrency>>,
+    /// `queue`, which goes with `in_flight_max`.
+    pub queue: Option<Spanned<Queue>>,
     /// `retry`
     pub retry: Option<Retry>,
 }
@@ -88,6 +92,8 @@ impl Upstream {
         let in_flight_max = f.optional("in_flight_max", integer(1..=CONNECTIONS_MAX));
         let idle = f.optional("idle_connections_max", integer(0..=POOL_IDLE_MAX));
         let tls = f.optional("tls", UpstreamTls::decode);
+        let concurrency = f.optional("concurrency", spanned(Concurrency::decode));
+        let queue = f.optional("queue", spanned(Queue::decode));
         let retry = f.optional("retry", Retry::of_upstream);
         f.finish();
         Some(Upstream {
@@ -98,6 +104,8 @@ impl Upstream {
             in_flight_max,
             idle_connections_max: idle,
             tls,
+            concurrency,
+            queue,
             retry,
         })
     }
