@@ -46,8 +46,10 @@ pub const HTTP2_STREAMS_DEFAULT: u32 = 100;
 pub const HTTP2_STREAMS_MAX: usize = 10_000;
 /// Bytes of one request's body that a client may send before some are passed on.
 pub const HTTP2_WINDOW_BYTES: u32 = 64 * 1024;
-/// The same of all streams of a connection together.
-pub const HTTP2_CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
+/// The same of all streams of a connection together, at most: the largest window that there is
+/// (RFC 9113 section 6.9.1). There is room for every stream unless it is configured otherwise, so that
+/// an upstream that takes nothing never holds up the uploads to others.
+pub const HTTP2_CONNECTION_WINDOW_BYTES_MAX: u32 = (1 << 31) - 1;
 /// Smallest and largest windows that may be configured: below the protocol's own 65,535 a connection
 /// cannot begin, above 16 MiB one client holds too much.
 pub const HTTP2_WINDOW_BYTES_RANGE: (u64, u64) = (65_535, 16 * 1024 * 1024);
@@ -74,6 +76,10 @@ pub const HTTP2_REFUSALS_MAX: usize = 128;
 /// Bytes that small DATA frames may cost beyond their content while they wait: about 8,000 of them,
 /// as gRPC sends when the upstream is slow.
 pub const HTTP2_DATA_OVERHEAD_BYTES_MAX: usize = 2 * 1024 * 1024;
+
+/// Time after GOAWAY in which streams that crossed it are served although the client has not answered
+/// the PING behind it: a round trip on a bad path.
+pub const HTTP2_GOAWAY_MS: u64 = 2_000;
 
 /// Frames that carry nothing: how many may come at once, how many more a second, and how many more
 /// for each HEADERS and DATA frame that came and each that was sent. SETTINGS: one is usual.
@@ -252,12 +258,13 @@ pub const UPSTREAM_HTTP2_CONNECTION_WINDOW_BYTES: u32 =
 pub const UPSTREAM_HTTP2_HEADER_LIST_BYTES_MAX: u32 = (HEAD_BYTES_MAX + 32 * HEADERS_MAX) as u32;
 /// Bytes of one request body that wait to be sent: one body buffer.
 pub const UPSTREAM_HTTP2_SEND_BUFFER_BYTES: usize = BODY_BUFFER_BYTES;
-/// Streams that were given up here and of which frames may still come, and how long they are
-/// remembered: what is under way in a round trip or two.
-pub const UPSTREAM_HTTP2_RESET_STREAMS_KEPT: usize = 256;
-/// See [`UPSTREAM_HTTP2_RESET_STREAMS_KEPT`].
-pub const UPSTREAM_HTTP2_RESET_STREAM_MS: u64 = 2_000;
-/// Streams that an origin's faults may have reset before its connection is given up.
+/// Streams that were given up here and of which frames may still come, half a KiB each: 800 clients a
+/// second that go away. Before there are more, another connection takes over.
+pub const UPSTREAM_HTTP2_RESET_STREAMS_KEPT: usize = 8_192;
+/// How long they are remembered: as long as a silent origin may turn out to be there after all.
+pub const UPSTREAM_HTTP2_RESET_STREAM_MS: u64 = 10_000;
+/// Streams that an origin's faults may have reset before its connection is given up; after half of
+/// them another connection takes over.
 pub const UPSTREAM_HTTP2_LOCAL_RESETS_MAX: usize = 1_024;
 /// Silence on a connection with streams after which a PING asks whether the origin is there.
 pub const UPSTREAM_HTTP2_PING_AFTER_MS: u64 = 10_000;
@@ -265,10 +272,16 @@ pub const UPSTREAM_HTTP2_PING_AFTER_MS: u64 = 10_000;
 pub const UPSTREAM_HTTP2_PING_TIMEOUT_MS: u64 = 5_000;
 /// Time between two PINGs in one silence: gRPC servers take more for an attack.
 pub const UPSTREAM_HTTP2_PING_EVERY_MS: u64 = 300_000;
+/// PINGs in one silence where requests wait in vain; the third too many would be an attack to gRPC.
+pub const UPSTREAM_HTTP2_PINGS_IN_DOUBT: u32 = 2;
+/// Time without an answer to a PING after which requests go to another connection: some round trips.
+pub const UPSTREAM_HTTP2_DOUBT_MS: u64 = 1_000;
 /// Time for the goodbye on a connection that carries nothing any more.
 pub const UPSTREAM_HTTP2_CLOSE_MS: u64 = 1_000;
 /// Connections that one request waits for before it gives up: each may have been taken by others.
 pub const UPSTREAM_HTTP2_WAITS_MAX: usize = 16;
+/// Connections that end before they carry anything which one request waits for.
+pub const UPSTREAM_HTTP2_STILLBORN_MAX: usize = 2;
 
 /// Messages waiting for a worker.
 pub const INBOX_MESSAGES: usize = 64;

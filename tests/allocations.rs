@@ -9,6 +9,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use ringway::observe::WorkerCounters;
 use ringway::snapshot::{Ids, load_text};
@@ -81,6 +82,14 @@ const REQUESTS: usize = 1_000;
 const ROUNDS: usize = 3;
 const LARGE: usize = 64 * 1024;
 
+/// Time in which idle connections are watched, and the sweeps in it. The accept loop allocates now and
+/// then, for it wakes by itself.
+const IDLE: Duration = Duration::from_millis(1_000);
+const SWEEPS: u64 = 1_000 / ringway::limits::SWEEP_MS;
+
+/// The preface, SETTINGS and the acknowledgement of the other side's.
+const HTTP2: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0\0\0\0\x04\x01\0\0\0\0";
+
 #[test]
 fn requests_allocate_nothing_after_a_warm_up() {
     EXCUSED.set(true);
@@ -109,7 +118,33 @@ fn requests_allocate_nothing_after_a_warm_up() {
             });
             assert!(free, "{driver} {path}: requests allocate");
         }
+        idle_connections_cost_a_sweep_nothing(driver, proxy);
     }
+}
+
+/// The sweep passes connections of HTTP/2 that wait for their next stream: their reads have been taken
+/// back, and there is nothing more to do. In the one test, since it is all threads that are counted.
+fn idle_connections_cost_a_sweep_nothing(driver: &str, proxy: SocketAddr) {
+    let mut client = TcpStream::connect(proxy).expect("a worker accepts");
+    client.write_all(HTTP2).expect("the proxy takes it");
+    client.set_read_timeout(Some(IDLE)).expect("a timeout");
+    let silence = |client: &mut TcpStream| {
+        while let Ok(count) = client.read(&mut [0; 1024]) {
+            assert!(count > 0, "the connection goes on");
+        }
+    };
+    silence(&mut client);
+    let free = (0..ROUNDS).any(|_| {
+        let before = ALLOCATIONS.load(Ordering::Relaxed);
+        TO_TELL.store(3, Ordering::Relaxed);
+        COUNTS.store(true, Ordering::Relaxed);
+        silence(&mut client);
+        COUNTS.store(false, Ordering::Relaxed);
+        let made = ALLOCATIONS.load(Ordering::Relaxed) - before;
+        println!("{driver}: {made} allocations while nothing happens");
+        made < SWEEPS
+    });
+    assert!(free, "{driver}: idle connections allocate");
 }
 
 /// Sends a request so many times, each after the answer to the one before.
@@ -186,7 +221,7 @@ fn start(driver: &str, origin: SocketAddr) -> (SocketAddr, InboxSender) {
         "[runtime]\nworkers = 1\ndriver = \"{driver}\"\n\n\
          [access_log]\npath = \"stdout\"\nformat = \"json\"\n\
          [listener.public]\naddress = \"127.0.0.1:0\"\n\
-         trusted_proxies = [\"127.0.0.0/8\"]\n\n\
+         trusted_proxies = [\"127.0.0.0/8\"]\nh2c = true\n\n\
          [upstream.app]\nendpoints = [{{ address = \"{origin}\" }}]\n\n\
          [[route]]\nid = \"all\"\nprefix = \"/\"\nupstream = \"app\"\n\n\
          [[route]]\nid = \"filtered\"\nprefix = \"/small/filtered\"\nupstream = \"app\"\n\

@@ -53,6 +53,10 @@ fn connections(proxy: &Proxy) -> f64 {
     proxy.metric("ringway_upstream_http2_connections", "")
 }
 
+fn resets(proxy: &Proxy) -> f64 {
+    proxy.metric("ringway_upstream_http2_resets_total", "")
+}
+
 async fn soon(mut ready: impl FnMut() -> bool) -> bool {
     for _ in 0..1_000 {
         if ready() {
@@ -191,6 +195,7 @@ fn refused_and_reset(driver: &'static str) {
     let (origin, proxy) = started(driver);
     assert_eq!(get(&proxy, "/refuse").status, 200);
     assert_eq!(proxy.metric("ringway_retries_total", ""), 1.0);
+    assert_eq!(resets(&proxy), 1.0, "RST_STREAM counts");
     let refused = get(&proxy, "/refused");
     assert_eq!((refused.status, refused.code().as_deref()), (502, Some("stream_refused")));
     let before = origin.count();
@@ -273,6 +278,7 @@ fn streams_above_a_goaway(driver: &'static str) {
         assert_eq!(client.received().finals[0].status, 200);
     }
     assert_eq!(proxy.metric("ringway_retries_total", ""), 1.0);
+    assert_eq!(resets(&proxy), 0.0, "GOAWAY resets nothing");
     drop(origin.join().expect("the origin saw what it waited for"));
 }
 

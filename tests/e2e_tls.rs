@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use harness::http2;
 use harness::proxy::{endpoint, route, scratch, upstream};
 use harness::tls::{Authority, Leaf, Speaks, TlsClient, TlsOrigin, Wanted, client, put};
 use harness::{Origin, Proxy, Settings, ms, poll};
@@ -42,6 +43,13 @@ impl Yard {
             "{TIMEOUTS}tls = {{ certs = [{}], alpn = [\"http/1.1\"]{more} }}\n",
             certs.join(", ")
         )
+    }
+
+    /// An upstream whose certificate is of this authority; `more` stands in its table too.
+    fn upstream(&self, origin: &TlsOrigin, more: &str) -> String {
+        let ca = put(&self.folder, "ca.pem", &self.authority.pem());
+        let more = format!("tls = {{ ca = \"{}\" }}\n{more}", ca.display());
+        upstream("main", &[endpoint(&origin.address.to_string(), 1)], &more)
     }
 
     fn config(&self) -> Arc<ClientConfig> {
@@ -464,6 +472,133 @@ fn upstream_protocols(driver: &'static str) {
     assert_eq!(ask(&proxy), "502 protocol_mismatch", "its alert says so (RFC 7301 section 3.2)");
 }
 
+/// RFC 8446 section 6.1: idle connections end with close_notify, those of clients and those to
+/// upstreams.
+fn idle_ends(driver: &'static str) {
+    let yard = Yard::new();
+    let leaf = yard.leaf(&["a.test", "127.0.0.1"], 1);
+    let origin = TlsOrigin::start(&leaf, None);
+    let listener = yard.listener(&[leaf.put(&yard.folder, "leaf")], "");
+    let settings = Settings::new(driver, "127.0.0.1:1")
+        .listener(&listener.replace("idle = \"5s\"", "idle = \"500ms\""))
+        .upstreams(yard.upstream(&origin, "timeouts = { idle = \"500ms\" }"));
+    let proxy = Proxy::start(settings);
+    let config = yard.config();
+    let mut client = TlsClient::open(proxy.address, &config, "a.test").expect("a handshake");
+    assert!(client.get("/").expect("an answer").starts_with("HTTP/1.1 200"));
+    assert_eq!(client.end().expect("a clean end"), b"");
+    assert!(poll(ms(3_000), || origin.ends() == [true]), "{:?}", origin.ends());
+}
+
+/// Half a record behind an answer is no sign of death: the connection stays, and is used once it is
+/// whole.
+fn half_a_record_on_an_idle_connection(driver: &'static str) {
+    let yard = Yard::new();
+    let origin = TlsOrigin::start(&yard.leaf(&["127.0.0.1"], 1), None);
+    let section = yard.upstream(&origin, "");
+    let proxy = Proxy::start(Settings::new(driver, "127.0.0.1:1").upstreams(section));
+    let ask = |path: &str| {
+        let received =
+            harness::client::ask(proxy.address, &harness::client::plain_get(path), ms(5_000));
+        received.expect("an answer").finals[0].status
+    };
+    assert_eq!(ask("/half"), 200);
+    let looked = Instant::now();
+    // The pool is swept, and asked, while only half is there.
+    assert!(poll(ms(5_000), || looked.elapsed() > ms(1_500)));
+    assert_eq!(ask("/beside"), 200);
+    assert_eq!(proxy.metric("ringway_pool_idle_connections", ""), 2.0);
+    origin.release();
+    assert_eq!(ask("/after"), 200);
+    assert_eq!(proxy.metric("ringway_pool_stale_total", ""), 0.0);
+    assert_eq!((origin.heads().len(), origin.resumed().len()), (3, 2));
+}
+
+/// Asks for a path by HTTP/2, and reads on until a frame of this kind comes; its payload.
+fn http2_until(client: &mut TlsClient, send: &[u8], kind: u8) -> std::io::Result<Vec<u8>> {
+    let mut io = client.io();
+    io.write_all(send)?;
+    loop {
+        let mut head = [0; 9];
+        io.read_exact(&mut head)?;
+        let mut payload = vec![0; usize::from(head[1]) << 8 | usize::from(head[2])];
+        io.read_exact(&mut payload)?;
+        if head[3] == kind {
+            return Ok(payload);
+        }
+        assert_ne!(head[3], GOAWAY, "nothing is wrong");
+    }
+}
+
+const HEADERS: u8 = 1;
+const GOAWAY: u8 = 7;
+
+/// Who was let in under rules that are others now is sent away with the next answer, or at once where
+/// HTTP/2 can say so; a certificate that is renewed sends nobody away.
+fn rules_that_change_end_open_connections(driver: &'static str) {
+    let (yard, origin) = (Yard::new(), Origin::start());
+    let server = yard.leaf(&["a.test"], 1).put(&yard.folder, "server");
+    let clients = Authority::new("Clients");
+    let ca = put(&yard.folder, "clients.pem", &clients.pem());
+    let good = clients.issue(&Wanted::of(&["o.test"], 7));
+    let crl = put(&yard.folder, "crl.pem", &clients.revoke(&[]));
+    let listener = |more: &str| {
+        let (ca, crl) = (ca.display(), crl.display());
+        format!(
+            "{TIMEOUTS}tls = {{ certs = [{server}], alpn = [\"h2\", \"http/1.1\"], \
+             client_ca = \"{ca}\", client_crl = \"{crl}\"{more} }}\n"
+        )
+    };
+    let settings = Settings::new(driver, &origin.address);
+    let mut proxy = Proxy::start(settings.clone().listener(&listener("")));
+    let address = proxy.address;
+    let open = |alpn: &'static [&'static str]| {
+        let config = client(&yard.authority, &Speaks { alpn, ..Speaks::default() }, Some(&good));
+        TlsClient::open(address, &config, "a.test").expect("let in")
+    };
+    let stays = |answer: std::io::Result<String>| {
+        let answer = answer.expect("an answer").to_ascii_lowercase();
+        assert!(answer.starts_with("http/1.1 200"), "{answer}");
+        !answer.contains("connection: close")
+    };
+    let ask = |id: u32| http2::frame(1, 5, id, http2::GET);
+    let begin = [http2::PREFACE, &http2::frame(4, 1, 0, b""), &ask(1)].concat();
+    type Change<'a> = &'a dyn Fn(&mut Proxy);
+    let renewed: Change<'_> = &|_| drop(yard.leaf(&["a.test"], 2).put(&yard.folder, "server"));
+    let revoked: Change<'_> =
+        &|_| drop(put(&yard.folder, "crl.pem", &clients.revoke(&[&yard.leaf(&["x.test"], 9)])));
+    let newer: Change<'_> =
+        &|proxy| proxy.rewrite(settings.clone().listener(&listener(", min_version = \"1.3\"")));
+    let optional: Change<'_> = &|proxy| {
+        let more = ", min_version = \"1.3\", client_auth = \"optional\"";
+        proxy.rewrite(settings.clone().listener(&listener(more)));
+    };
+    for (what, change, goes) in [
+        ("renewed", renewed, false),
+        ("revoked", revoked, true),
+        ("min_version", newer, true),
+        ("client_auth", optional, true),
+    ] {
+        let (mut one, mut two) = (open(&["http/1.1"]), open(&["h2"]));
+        assert!(stays(one.get("/")), "{what}: before");
+        http2_until(&mut two, &begin, HEADERS).expect("an answer");
+        change(&mut proxy);
+        assert_eq!(proxy.reload().0, 200, "{what}");
+        assert_eq!(stays(one.get("/")), !goes, "{what}");
+        if goes {
+            one.end().expect("a clean end");
+            let began = Instant::now();
+            let said = http2_until(&mut two, b"", GOAWAY).expect("a GOAWAY");
+            assert_eq!(said[..8], [0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0], "{what}");
+            assert!(began.elapsed() < ms(3_000), "{what}: not by the idle timeout");
+        } else {
+            http2_until(&mut two, &ask(3), HEADERS).expect("an answer");
+            assert!(stays(one.get("/")), "{what}: later");
+            http2_until(&mut two, &ask(5), HEADERS).expect("an answer");
+        }
+    }
+}
+
 macro_rules! on_both {
     ($($name:ident)*) => {
         mod io_uring { $(#[test] fn $name() { super::$name("io_uring"); })* }
@@ -473,5 +608,6 @@ macro_rules! on_both {
 
 on_both! {
     names versions_and_keys client_certificates tickets certificates_change odd_clients upstreams
-    upstream_protocols
+    upstream_protocols idle_ends half_a_record_on_an_idle_connection
+    rules_that_change_end_open_connections
 }

@@ -277,9 +277,9 @@ pub const SECTIONS: &[Section] = &[
             key(
                 "http2.connection_window",
                 "size",
-                "`\"1MiB\"`",
+                "`streams_max` times `window`",
                 "65535 bytes to 16 MiB",
-                "The same of all requests of a connection together.",
+                "The same of all requests of a connection together. With less than there is room for by default, uploads that their upstreams do not take hold up the others.",
             ),
             key("timeouts", "table", "`{}`", "", "The five keys below."),
             key(

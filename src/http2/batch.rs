@@ -7,7 +7,7 @@ use bytes::Bytes;
 use h2::{RecvStream, SendStream};
 use http::HeaderMap;
 
-use super::stream::{Broken, Piece, poll_piece_of};
+use super::stream::{Broken, Piece, poll_piece};
 use super::trailers::passed_on;
 use crate::limits::{HTTP2_BATCH_BYTES, HTTP2_BATCH_PARTS_MAX};
 
@@ -51,7 +51,7 @@ impl Batch {
         context: &mut Context<'_>,
     ) -> Poll<Result<(), h2::Error>> {
         while self.parts.len() < HTTP2_BATCH_PARTS_MAX && self.left < HTTP2_BATCH_BYTES {
-            match poll_piece_of(body, context) {
+            match poll_piece(body, context) {
                 Poll::Ready(Ok(Piece::Data(data))) if data.is_empty() => {}
                 Poll::Ready(Ok(Piece::Data(data))) => {
                     self.left += data.len();

@@ -50,7 +50,7 @@ impl SharedStream {
                 true => Broken::Refused,
                 false => Broken::from(error),
             })?;
-        let counters = self.place.counters().clone();
-        Ok(OriginStream::new(response, sender, self.signal.clone(), counters))
+        let origin = self.place.origin().clone();
+        Ok(OriginStream::new(response, sender, self.signal.clone(), origin))
     }
 }

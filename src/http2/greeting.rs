@@ -1,12 +1,14 @@
 //! What an origin says first: a SETTINGS frame (RFC 9113 section 3.4), or it does not speak HTTP/2.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::sent::Sent;
 
 /// Follows what comes on a connection, up to the end of the first frame.
 #[derive(Debug, Default)]
@@ -60,15 +62,16 @@ impl Heard {
     }
 }
 
-/// A connection of which [`Heard`] follows what comes.
+/// A connection of which [`Heard`] follows what comes, and [`Sent`] what goes.
 pub(super) struct Listening<T> {
     io: T,
     heard: Rc<Heard>,
+    sent: Rc<RefCell<Sent>>,
 }
 
 impl<T> Listening<T> {
-    pub fn new(io: T, heard: Rc<Heard>) -> Listening<T> {
-        Listening { io, heard }
+    pub fn new(io: T, heard: Rc<Heard>, sent: Rc<RefCell<Sent>>) -> Listening<T> {
+        Listening { io, heard, sent }
     }
 }
 
@@ -91,7 +94,9 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Listening<T> {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(context, bytes)
+        let count = ready!(Pin::new(&mut self.io).poll_write(context, bytes))?;
+        self.sent.borrow_mut().on_bytes(&bytes[..count]);
+        Poll::Ready(Ok(count))
     }
 
     fn poll_write_vectored(
@@ -99,7 +104,14 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Listening<T> {
         context: &mut Context<'_>,
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write_vectored(context, parts)
+        let count = ready!(Pin::new(&mut self.io).poll_write_vectored(context, parts))?;
+        let mut left = count;
+        for part in parts {
+            let written = left.min(part.len());
+            self.sent.borrow_mut().on_bytes(&part[..written]);
+            left -= written;
+        }
+        Poll::Ready(Ok(count))
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -88,6 +88,7 @@ pub struct Meter {
     levels: [u64; KINDS],
     emptied_ms: u64,
     frames: u64,
+    sent: u64,
     acknowledged: bool,
     verdict: Option<Verdict>,
 }
@@ -142,6 +143,7 @@ impl Meter {
             levels: [0; KINDS],
             emptied_ms: now_ms,
             frames: 0,
+            sent: 0,
             acknowledged: false,
             verdict: None,
         }
@@ -189,11 +191,13 @@ impl Meter {
     pub fn on_write(&mut self, bytes: &[u8]) {
         let mut outgoing = self.outgoing;
         let followed: Result<(), std::convert::Infallible> = outgoing.follow(bytes, |part, _| {
-            match part {
-                Part::Head(Frame { kind: DATA, .. }) => self.credit(Useful::DataOut),
-                Part::Head(Frame { kind: HEADERS, .. }) => self.credit(Useful::HeadersOut),
-                _ => {}
-            }
+            let useful = match part {
+                Part::Head(Frame { kind: DATA, .. }) => Useful::DataOut,
+                Part::Head(Frame { kind: HEADERS, .. }) => Useful::HeadersOut,
+                _ => return Ok(()),
+            };
+            self.sent += 1;
+            self.credit(useful);
             Ok(())
         });
         let Ok(()) = followed;
@@ -213,6 +217,11 @@ impl Meter {
     /// Frames that the client has sent.
     pub fn frames(&self) -> u64 {
         self.frames
+    }
+
+    /// Frames of answers that have been sent to the client.
+    pub fn sent(&self) -> u64 {
+        self.sent
     }
 
     fn on_frame(&mut self, frame: Frame) {
@@ -353,6 +362,17 @@ mod tests {
                 assert_eq!(meter.on_read(part, 0), part.len());
             });
             assert_eq!((meter.frames(), meter.acknowledged()), (4, true), "{step}");
+        }
+    }
+
+    #[test]
+    fn frames_of_answers_are_progress_and_others_are_not() {
+        let mut meter = begun();
+        for (kind, flags, sent) in
+            [(SETTINGS, ACK, 0), (HEADERS, 4, 1), (PING, ACK, 1), (DATA, 0, 2), (RST_STREAM, 0, 2)]
+        {
+            meter.on_write(&frame(kind, flags, 1, &[0; 8]));
+            assert_eq!(meter.sent(), sent, "{kind}");
         }
     }
 

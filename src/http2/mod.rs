@@ -15,6 +15,8 @@ pub mod trailers;
 mod frame;
 mod greeting;
 mod judge;
+mod pulse;
+mod sent;
 
 pub use batch::Batch;
 pub use frame::PREFACE;

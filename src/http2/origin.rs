@@ -15,6 +15,8 @@ use h2::{Ping, PingPong};
 
 use super::client::SharedStream;
 use super::greeting::{Heard, Listening};
+use super::pulse::{Care, Glance, Pulse};
+use super::sent::Sent;
 use crate::error::ErrorKind;
 use crate::io::poll::{PollIo, Poller};
 use crate::io::runtime::within;
@@ -22,7 +24,6 @@ use crate::io::{Cancel, Stream};
 use crate::limits::{
     UPSTREAM_HTTP2_CLOSE_MS, UPSTREAM_HTTP2_CONNECTION_WINDOW_BYTES,
     UPSTREAM_HTTP2_HEADER_LIST_BYTES_MAX, UPSTREAM_HTTP2_LOCAL_RESETS_MAX,
-    UPSTREAM_HTTP2_PING_AFTER_MS, UPSTREAM_HTTP2_PING_EVERY_MS, UPSTREAM_HTTP2_PING_TIMEOUT_MS,
     UPSTREAM_HTTP2_RESET_STREAM_MS, UPSTREAM_HTTP2_RESET_STREAMS_KEPT,
     UPSTREAM_HTTP2_SEND_BUFFER_BYTES, UPSTREAM_HTTP2_STREAM_WINDOW_BYTES,
     UPSTREAM_HTTP2_STREAMS_MAX,
@@ -35,45 +36,26 @@ pub struct Origin {
     sender: RefCell<Option<SendRequest<Bytes>>>,
     streams: Cell<usize>,
     streams_max: Cell<usize>,
-    /// Whether a stream was ever begun.
+    /// Whether a stream was ever begun, and whether one was since the last sweep.
     used: Cell<bool>,
+    used_lately: Cell<bool>,
     /// Whether it counts among the idle ones.
     counted_idle: Cell<bool>,
     /// Whether it has given up: what is under way ends at once.
     dead: Cell<bool>,
     heard: Rc<Heard>,
+    sent: Rc<RefCell<Sent>>,
     pulse: RefCell<Pulse>,
+    /// Whether a request has waited in vain since the last sweep.
+    doubted: Cell<bool>,
+    /// Whether no stream is begun until it is heard of.
+    doubtful: Cell<bool>,
     /// What has the driver send a PING.
     ping: Cell<bool>,
     driver: RefCell<Option<Waker>>,
     /// Ends the read of an idle connection, so that it holds no buffer.
     idle_read: Rc<Cancel>,
     counters: Arc<WorkerCounters>,
-}
-
-/// How long it has been silent, and what was done about it.
-#[derive(Debug, Default)]
-struct Pulse {
-    /// When it was last seen to carry a stream.
-    busy_ms: u64,
-    /// When something was last heard that was no answer to a PING.
-    heard_ms: u64,
-    /// When the last PING was sent, and whether it was answered.
-    pinged_ms: u64,
-    unanswered: bool,
-    /// Whether one was sent in this silence.
-    asked: bool,
-}
-
-/// What becomes of a connection in a sweep.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Care {
-    Keep,
-    /// Its read gives its buffer back.
-    Park,
-    Ping,
-    Close,
-    GiveUp,
 }
 
 /// A place among the streams of a connection, given back on drop.
@@ -93,8 +75,8 @@ pub async fn drive(
 ) {
     let idle_read: Rc<Cancel> = Rc::default();
     let poller = Poller::new(&stream, idle_read.clone());
-    let heard: Rc<Heard> = Rc::default();
-    let greeting = within(timeout_ms, greet(&poller, &heard)).await;
+    let (heard, sent): (Rc<Heard>, Rc<RefCell<Sent>>) = Default::default();
+    let greeting = within(timeout_ms, greet(&poller, &heard, &sent)).await;
     let (sender, mut connection) = match greeting {
         Some(Ok(met)) => met,
         Some(Err(kind)) => return greeted(Err(kind)),
@@ -105,10 +87,14 @@ pub async fn drive(
         streams: Cell::new(0),
         streams_max: Cell::new(streams_max(&connection)),
         used: Cell::new(false),
+        used_lately: Cell::new(false),
         counted_idle: Cell::new(false),
         dead: Cell::new(false),
         heard,
+        sent,
         pulse: RefCell::default(),
+        doubted: Cell::new(false),
+        doubtful: Cell::new(false),
         ping: Cell::new(false),
         driver: RefCell::default(),
         idle_read,
@@ -139,16 +125,18 @@ pub async fn drive(
     drop(ended);
 }
 
-/// Sends the preface and waits for the origin's SETTINGS.
+/// Sends the preface and waits until the origin's SETTINGS hold: that they have come says neither
+/// that they are right, nor that the engine knows of them.
 async fn greet<'a>(
     poller: &Rc<Poller<'a>>,
     heard: &Rc<Heard>,
+    sent: &Rc<RefCell<Sent>>,
 ) -> Result<(SendRequest<Bytes>, Driven<'a>), ErrorKind> {
     let failed = |_: h2::Error| match heard.is_foreign() {
         true => ErrorKind::ProtocolMismatch,
         false => ErrorKind::ConnectFailed,
     };
-    let io = Listening::new(poller.io(), heard.clone());
+    let io = Listening::new(poller.io(), heard.clone(), sent.clone());
     let builder = builder();
     let mut handshake = pin!(builder.handshake::<_, Bytes>(io));
     let met = poll_fn(|context| poller.turn(context, |c| handshake.as_mut().poll(c)));
@@ -157,7 +145,7 @@ async fn greet<'a>(
         Poll::Ready(Err(error)) => Poll::Ready(Err(failed(error))),
         Poll::Ready(Ok(())) => Poll::Ready(Err(ErrorKind::ConnectFailed)),
         Poll::Pending if heard.is_foreign() => Poll::Ready(Err(ErrorKind::ProtocolMismatch)),
-        Poll::Pending if heard.is_settled() => Poll::Ready(Ok(())),
+        Poll::Pending if sent.borrow().has_acknowledged() => Poll::Ready(Ok(())),
         Poll::Pending => Poll::Pending,
     })
     .await?;
@@ -205,11 +193,12 @@ impl Origin {
     /// A place for one request, and whether the connection was used before; `None` where it has none
     /// left.
     pub fn take(self: &Rc<Self>) -> Option<(SharedStream, bool)> {
-        if self.streams.get() >= self.streams_max.get() {
+        if self.streams.get() >= self.streams_max.get() || self.doubtful.get() {
             return None;
         }
         let sender = self.sender.borrow().clone()?;
         let used = self.used.replace(true);
+        self.used_lately.set(true);
         self.streams.set(self.streams.get() + 1);
         self.counters.upstream_http2_streams.increment();
         self.count_idle();
@@ -218,14 +207,32 @@ impl Origin {
 
     /// Begins no stream any more; those that are under way end in their own time.
     pub fn close(&self) {
-        self.sender.take();
-        self.count_idle();
+        self.leave();
         self.wake();
+    }
+
+    /// A request has waited in vain for what comes on its stream: the origin may be gone.
+    pub(super) fn doubt(&self) {
+        self.doubted.set(true);
+    }
+
+    /// What counts what happens to its streams.
+    pub(super) fn counters(&self) -> &WorkerCounters {
+        &self.counters
     }
 
     /// What a sweep does about it. Returns whether it stays.
     pub fn sweep(&self, now_ms: u64, idle_timeout_ms: u64) -> bool {
-        match self.pulse.borrow_mut().care(now_ms, idle_timeout_ms, self) {
+        self.sent.borrow_mut().pass_time(now_ms);
+        let seen = Glance {
+            heard: self.heard.take_anything(),
+            idle: self.is_idle(),
+            used: self.used_lately.take(),
+            doubted: self.doubted.take(),
+        };
+        let care = self.pulse.borrow_mut().care(now_ms, idle_timeout_ms, seen);
+        self.doubtful.set(self.pulse.borrow().is_doubtful(now_ms));
+        match care {
             Care::Keep => {}
             Care::Park => self.idle_read.cancel(),
             Care::Ping => {
@@ -262,7 +269,8 @@ impl Origin {
         {
             // An answer to a PING does not end the silence: the next one has to wait.
             self.heard.take_anything();
-            self.pulse.borrow_mut().unanswered = false;
+            self.pulse.borrow_mut().answered();
+            self.doubtful.set(false);
         }
         self.streams_max.set(streams_max(connection));
         // After a GOAWAY no stream is begun; those that the origin has seen go on.
@@ -275,10 +283,17 @@ impl Origin {
             if polled.is_pending() {
                 self.counters.upstream_http2_goaways.increment();
             }
-            self.sender.take();
-            self.count_idle();
+            self.leave();
+        } else if self.is_open() && self.sent.borrow().is_worn() {
+            tracing::debug!("too many streams to an upstream were reset: another takes over");
+            self.leave();
         }
         polled.map(drop)
+    }
+
+    fn leave(&self) {
+        self.sender.take();
+        self.count_idle();
     }
 
     /// Whether nothing is left to be driven but the goodbye.
@@ -302,42 +317,10 @@ impl Origin {
     }
 }
 
-impl Pulse {
-    fn care(&mut self, now_ms: u64, idle_timeout_ms: u64, origin: &Origin) -> Care {
-        if origin.heard.take_anything() || self.heard_ms == 0 {
-            self.heard_ms = now_ms;
-            self.asked = false;
-        }
-        if !origin.is_idle() || self.busy_ms == 0 {
-            self.busy_ms = now_ms;
-        }
-        let since = |then_ms: u64| now_ms.saturating_sub(then_ms);
-        if origin.is_idle() {
-            self.unanswered = false;
-            return match since(self.busy_ms) {
-                idle_ms if idle_ms >= idle_timeout_ms => Care::Close,
-                0 => Care::Keep,
-                _ => Care::Park,
-            };
-        }
-        if self.unanswered && since(self.heard_ms) >= UPSTREAM_HTTP2_PING_TIMEOUT_MS {
-            let late = since(self.pinged_ms) >= UPSTREAM_HTTP2_PING_TIMEOUT_MS;
-            return if late { Care::GiveUp } else { Care::Keep };
-        }
-        let silent = since(self.heard_ms) >= UPSTREAM_HTTP2_PING_AFTER_MS;
-        let due = !self.asked || since(self.pinged_ms) >= UPSTREAM_HTTP2_PING_EVERY_MS;
-        if self.unanswered || !silent || !due {
-            return Care::Keep;
-        }
-        (self.asked, self.unanswered, self.pinged_ms) = (true, true, now_ms);
-        Care::Ping
-    }
-}
-
 impl Place {
-    /// What counts what happens to its stream.
-    pub fn counters(&self) -> &Arc<WorkerCounters> {
-        &self.0.counters
+    /// The connection that it is a place of.
+    pub fn origin(&self) -> &Rc<Origin> {
+        &self.0
     }
 }
 
@@ -361,8 +344,7 @@ struct Ended(Rc<Origin>);
 impl Drop for Ended {
     fn drop(&mut self) {
         let origin = &self.0;
-        origin.sender.take();
-        origin.count_idle();
+        origin.leave();
         origin.counters.upstream_connections.decrement();
         origin.counters.upstream_http2_connections.decrement();
     }

@@ -14,7 +14,7 @@ use crate::http::HeadLimits;
 use crate::io::PollIo;
 use crate::io::wait::Deadlines;
 use crate::limits::{
-    HTTP2_CONNECTION_WINDOW_BYTES, HTTP2_DATA_OVERHEAD_BYTES_MAX, HTTP2_FRAME_BYTES_MAX,
+    HTTP2_CONNECTION_WINDOW_BYTES_MAX, HTTP2_DATA_OVERHEAD_BYTES_MAX, HTTP2_FRAME_BYTES_MAX,
     HTTP2_HEADER_TABLE_BYTES, HTTP2_REFUSALS_MAX, HTTP2_RESETS_PENDING_MAX,
     HTTP2_SEND_BUFFER_BYTES, HTTP2_STREAMS_DEFAULT, HTTP2_WINDOW_BYTES,
 };
@@ -32,15 +32,18 @@ pub struct Http2Plan {
 
 impl Default for Http2Plan {
     fn default() -> Http2Plan {
-        Http2Plan {
-            streams_max: HTTP2_STREAMS_DEFAULT,
-            window_bytes: HTTP2_WINDOW_BYTES,
-            connection_window_bytes: HTTP2_CONNECTION_WINDOW_BYTES,
-        }
+        Http2Plan::new(HTTP2_STREAMS_DEFAULT, HTTP2_WINDOW_BYTES)
     }
 }
 
 impl Http2Plan {
+    /// So many streams of such windows, with room for all of them.
+    pub fn new(streams_max: u32, window_bytes: u32) -> Http2Plan {
+        let all = streams_max.saturating_mul(window_bytes);
+        let connection_window_bytes = all.min(HTTP2_CONNECTION_WINDOW_BYTES_MAX);
+        Http2Plan { streams_max, window_bytes, connection_window_bytes }
+    }
+
     /// What a connection is begun with: every bound that `h2` has, said aloud.
     pub fn builder(&self, head: &HeadLimits) -> Builder {
         let mut builder = Builder::new();

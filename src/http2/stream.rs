@@ -8,7 +8,6 @@ use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -18,10 +17,10 @@ use h2::{Reason, RecvStream, SendStream};
 use http::{HeaderMap, Response, response};
 
 use super::batch::Batch;
+use super::origin::Origin;
 use crate::error::ErrorKind;
 use crate::io::signal::{Signal, Stopped};
 use crate::io::{Handle, Shutdown};
-use crate::observe::WorkerCounters;
 
 /// What comes on a stream behind the head.
 #[derive(Debug)]
@@ -125,7 +124,10 @@ impl ServerStream {
     /// # Errors
     /// See [`Broken`].
     pub async fn read(&self) -> Result<Piece, Broken> {
-        self.signal.reading(poll_fn(|context| poll_piece(&self.body, context))).await?
+        let polled = |context: &mut Context<'_>| {
+            poll_piece(&mut self.body.borrow_mut(), context).map_err(Broken::from)
+        };
+        self.signal.reading(poll_fn(polled)).await?
     }
 
     /// Waits for more of the request's body and takes all that is there.
@@ -141,7 +143,7 @@ impl ServerStream {
 
     /// Lets the client send so many bytes more, once they have been passed on.
     pub fn release(&self, bytes: usize) {
-        release(&self.body, bytes);
+        release(&mut self.body.borrow_mut(), bytes);
     }
 
     /// Sends a 1xx head.
@@ -248,33 +250,39 @@ pub struct OriginStream {
     body: RefCell<Option<RecvStream>>,
     sender: RefCell<Sender>,
     signal: Rc<Signal>,
-    counters: Arc<WorkerCounters>,
+    origin: Rc<Origin>,
 }
 
 impl OriginStream {
-    /// A stream whose request has been begun; `signal` is what deadlines shut down.
-    pub fn new(
+    /// A stream whose request has been begun on a connection to `origin`; `signal` is what deadlines
+    /// shut down.
+    pub(super) fn new(
         response: ResponseFuture,
         sender: Sender,
         signal: Rc<Signal>,
-        counters: Arc<WorkerCounters>,
+        origin: Rc<Origin>,
     ) -> OriginStream {
         OriginStream {
             response: RefCell::new(response),
             body: RefCell::default(),
             sender: RefCell::new(sender),
             signal,
-            counters,
+            origin,
         }
     }
 
-    /// Why it broke; counted where it was the origin's doing.
+    /// Why it broke; counted where the origin has reset it, and nothing else.
     fn broken(&self, error: h2::Error) -> Broken {
-        let broken = Broken::from(error);
-        if matches!(broken, Broken::Reset(_) | Broken::Refused) {
-            self.counters.upstream_http2_resets.increment();
+        if error.is_reset() && error.is_remote() {
+            self.origin.counters().upstream_http2_resets.increment();
         }
-        broken
+        Broken::from(error)
+    }
+
+    /// A deadline ended a wait for the origin.
+    fn waited_in_vain(&self, stopped: Stopped) -> Broken {
+        self.origin.doubt();
+        Broken::from(stopped)
     }
 
     /// Waits for the next head of the answer.
@@ -282,7 +290,8 @@ impl OriginStream {
     /// # Errors
     /// See [`Broken`].
     pub async fn read_head(&self) -> Result<OriginHead, Broken> {
-        self.signal.reading(poll_fn(|context| self.poll_head(context))).await?
+        let head = self.signal.reading(poll_fn(|context| self.poll_head(context))).await;
+        head.map_err(|stopped| self.waited_in_vain(stopped))?
     }
 
     fn poll_head(&self, context: &mut Context<'_>) -> Poll<Result<OriginHead, Broken>> {
@@ -312,10 +321,11 @@ impl OriginStream {
     /// See [`Broken`].
     pub async fn read(&self) -> Result<Piece, Broken> {
         let polled = |context: &mut Context<'_>| match &mut *self.body.borrow_mut() {
-            Some(body) => poll_piece_of(body, context).map_err(|error| self.broken(error)),
+            Some(body) => poll_piece(body, context).map_err(|error| self.broken(error)),
             None => Poll::Ready(Err(Broken::Lost)),
         };
-        self.signal.reading(poll_fn(polled)).await?
+        let piece = self.signal.reading(poll_fn(polled)).await;
+        piece.map_err(|stopped| self.waited_in_vain(stopped))?
     }
 
     /// Waits for more of the answer's body and takes all that is there.
@@ -327,14 +337,14 @@ impl OriginStream {
             Some(body) => batch.poll_fill(body, context).map_err(|error| self.broken(error)),
             None => Poll::Ready(Err(Broken::Lost)),
         };
-        self.signal.reading(poll_fn(polled)).await?
+        let filled = self.signal.reading(poll_fn(polled)).await;
+        filled.map_err(|stopped| self.waited_in_vain(stopped))?
     }
 
     /// Lets the origin send so many bytes more, once they have been passed on.
     pub fn release(&self, bytes: usize) {
         if let Some(body) = &mut *self.body.borrow_mut() {
-            // Of a stream that is gone nothing is owed.
-            let _ = body.flow_control().release_capacity(bytes);
+            release(body, bytes);
         }
     }
 
@@ -386,14 +396,7 @@ impl OriginStream {
     }
 }
 
-fn poll_piece(
-    body: &RefCell<RecvStream>,
-    context: &mut Context<'_>,
-) -> Poll<Result<Piece, Broken>> {
-    poll_piece_of(&mut body.borrow_mut(), context).map_err(Broken::from)
-}
-
-pub(super) fn poll_piece_of(
+pub(super) fn poll_piece(
     body: &mut RecvStream,
     context: &mut Context<'_>,
 ) -> Poll<Result<Piece, h2::Error>> {
@@ -410,9 +413,9 @@ pub(super) fn poll_piece_of(
     }
 }
 
-fn release(body: &RefCell<RecvStream>, bytes: usize) {
+fn release(body: &mut RecvStream, bytes: usize) {
     // Of a stream that is gone nothing is owed.
-    let _ = body.borrow_mut().flow_control().release_capacity(bytes);
+    let _ = body.flow_control().release_capacity(bytes);
 }
 
 /// Sends `data` piece by piece, as capacity is given; each grant begins the wait for the next anew.

@@ -11,6 +11,8 @@ use monoio::io::{CancelHandle, Canceller};
 #[derive(Default)]
 pub struct Cancel {
     canceller: RefCell<Canceller>,
+    /// Whether a read has begun since it last cancelled one.
+    begun: Cell<bool>,
     mem: RefCell<Option<Waker>>,
     mem_canceled: Rc<Cell<bool>>,
 }
@@ -19,14 +21,21 @@ pub struct Cancel {
 const CANCELED: i32 = 125;
 
 impl Cancel {
-    /// Ends the read in flight, if any.
+    /// Ends the read in flight, if any. Where none has begun since the last time it costs nothing: an
+    /// idle connection of HTTP/2 is cancelled by every sweep.
     pub fn cancel(&self) {
-        // What `cancel` gives back keeps its table; a new one owns none.
-        drop(self.canceller.take().cancel());
+        if self.begun.replace(false) {
+            self.renew();
+        }
         if let Some(waker) = self.mem.take() {
             self.mem_canceled.set(true);
             waker.wake();
         }
+    }
+
+    fn renew(&self) {
+        // What `cancel` gives back keeps its table; a new one owns none.
+        drop(self.canceller.take().cancel());
     }
 
     /// Whether a read ended because it was cancelled.
@@ -35,6 +44,7 @@ impl Cancel {
     }
 
     pub(super) fn handle(&self) -> CancelHandle {
+        self.begun.set(true);
         self.canceller.borrow().handle()
     }
 

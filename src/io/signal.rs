@@ -31,7 +31,7 @@ impl Signal {
         self.wake();
     }
 
-    /// Wakes the task that waits, which knows of a reason of its own to end the wait.
+    /// Wakes the task that waits: it looks for itself at what has changed.
     pub fn wake(&self) {
         if let Some(waker) = self.waker.take() {
             waker.wake();

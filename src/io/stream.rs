@@ -48,6 +48,8 @@ pub enum Peek {
     Nothing,
     /// Bytes.
     Bytes,
+    /// The beginning of a TLS record: of bytes, or of something that no reader sees, as tickets are.
+    Part,
     /// The end, or an error.
     Closed,
 }
@@ -149,6 +151,14 @@ impl Stream {
         match self {
             Stream::Tls(tls) => tls.finish().await,
             _ => self.shutdown(Shutdown::Write),
+        }
+    }
+
+    /// Tells a peer that speaks TLS that nothing was cut, before a close that does not wait; others
+    /// need not be told.
+    pub fn say_end(&self) {
+        if let Stream::Tls(tls) = self {
+            tls.say_end();
         }
     }
 

@@ -23,13 +23,14 @@ pub struct ListenerState {
     plan: RefCell<Arc<ListenerPlan>>,
     /// The port that clients connect to: that of the plan may be 0.
     port: u16,
-    leaving: Rc<Cell<bool>>,
+    /// Tells connections to end: those that have come since their clients had to prove something else.
+    leaving: RefCell<Rc<Cell<bool>>>,
 }
 
 impl ListenerState {
     /// One that has just been opened, at this port.
     pub fn new(plan: Arc<ListenerPlan>, port: u16) -> Rc<ListenerState> {
-        Rc::new(ListenerState { plan: RefCell::new(plan), port, leaving: Rc::default() })
+        Rc::new(ListenerState { plan: RefCell::new(plan), port, leaving: RefCell::default() })
     }
 
     /// Which one it is.
@@ -42,15 +43,19 @@ impl ListenerState {
         self.plan.borrow().hands_over_to(other)
     }
 
-    /// Takes a new plan: open connections follow with their next request.
+    /// Takes a new plan: open connections follow with their next request. Where it lets in others than
+    /// before, they end as if the listener had been removed, and those that come from now on stay.
     pub fn apply(&self, plan: Arc<ListenerPlan>) {
-        self.plan.replace(plan);
+        let before = self.plan.replace(plan.clone());
+        if !plan.lets_in_whom(&before) {
+            self.leaving.replace(Rc::default()).set(true);
+        }
     }
 
     /// It has been removed: its connections end with their next answer, or when they have been idle
     /// for a while, as in a drain.
     pub fn leave(&self) {
-        self.leaving.set(true);
+        self.leaving.borrow().set(true);
     }
 }
 
@@ -65,6 +70,8 @@ pub struct Downstream {
     pub idle_read: Rc<Cancel>,
     /// The listener that it came by.
     state: Rc<ListenerState>,
+    /// Whether it is to end: its listener is gone, or has become stricter since.
+    leaving: Rc<Cell<bool>>,
     /// The listener's plan, as of [`Downstream::refresh`].
     plan: Arc<ListenerPlan>,
     /// The other end; behind a PROXY header the client that it announces.
@@ -124,11 +131,12 @@ impl Downstream {
         core: &Rc<Core>,
     ) -> Downstream {
         let idle_read = Rc::new(Cancel::default());
+        let leaving = listener.leaving.borrow().clone();
         let target = Target {
             client: stream.handle(),
             upstream: None,
             idle_read: Some(idle_read.clone()),
-            leaving: listener.leaving.clone(),
+            leaving: leaving.clone(),
         };
         let plan = listener.plan.borrow().clone();
         Downstream {
@@ -140,6 +148,7 @@ impl Downstream {
             announced: None,
             tls: None,
             state: listener.clone(),
+            leaving,
             plan,
             behind: Buf::empty(),
             mid_answer: Cell::new(false),
@@ -153,7 +162,7 @@ impl Downstream {
             client: stream.handle(),
             upstream: None,
             idle_read: None,
-            leaving: self.state.leaving.clone(),
+            leaving: self.leaving.clone(),
         };
         let mut down = Box::new(Downstream {
             timer: Timer::new(&core.deadlines, target),
@@ -164,6 +173,7 @@ impl Downstream {
             announced: self.announced.clone(),
             tls: self.tls.clone(),
             state: self.state.clone(),
+            leaving: self.leaving.clone(),
             plan: self.plan.clone(),
             behind: Buf::empty(),
             mid_answer: Cell::new(false),
@@ -231,6 +241,11 @@ impl Downstream {
         }
     }
 
+    /// What the listener's plan in force says, for a connection that outlives the one it began with.
+    pub fn in_force<T>(&self, says: impl FnOnce(&ListenerPlan) -> T) -> T {
+        says(&self.state.plan.borrow())
+    }
+
     #[cold]
     fn follow(&mut self) {
         self.plan = self.state.plan.borrow().clone();
@@ -252,20 +267,16 @@ impl Downstream {
         self.forwarding = Forwarding::new(self.peer, port, self.believes());
     }
 
-    /// Whether it ends with its next answer, because the core drains or its listener is gone.
+    /// Whether it ends with its next answer: the core drains, its listener is gone, or would not have
+    /// let it in today.
     #[inline]
     pub fn ends(&self, core: &Core) -> bool {
-        core.draining.get() || self.state.leaving.get()
+        core.draining.get() || self.leaving.get()
     }
 
     /// What a second timer for the same connection acts on.
     pub fn target(&self, upstream: Option<Handle>) -> Target {
-        Target {
-            client: self.handle(),
-            upstream,
-            idle_read: None,
-            leaving: self.state.leaving.clone(),
-        }
+        Target { client: self.handle(), upstream, idle_read: None, leaving: self.leaving.clone() }
     }
 
     /// Ends the connection so that the last answer is not lost: the end is sent, and what the

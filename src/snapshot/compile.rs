@@ -375,10 +375,12 @@ fn http2(written: &written::Http2) -> Http2Plan {
     let default = Http2Plan::default();
     let given = |value: Option<u64>| value.and_then(|value| u32::try_from(value).ok());
     let streams_max = written.streams_max.map(|value| value as u64);
-    Http2Plan {
-        streams_max: given(streams_max).unwrap_or(default.streams_max),
-        window_bytes: given(written.window_bytes).unwrap_or(default.window_bytes),
-        connection_window_bytes: given(written.connection_window_bytes)
-            .unwrap_or(default.connection_window_bytes),
+    let mut plan = Http2Plan::new(
+        given(streams_max).unwrap_or(default.streams_max),
+        given(written.window_bytes).unwrap_or(default.window_bytes),
+    );
+    if let Some(bytes) = given(written.connection_window_bytes) {
+        plan.connection_window_bytes = bytes;
     }
+    plan
 }

@@ -136,6 +136,13 @@ impl ListenerPlan {
         self.address == other.address && self.address.port() != 0
     }
 
+    /// Whether it lets in whom it let in as it was `before`: asks of clients what it asked then, and
+    /// understands what they may have begun to speak.
+    pub fn lets_in_whom(&self, before: &ListenerPlan) -> bool {
+        let asks = |plan: &ListenerPlan| plan.tls.as_ref().map(|tls| *tls.asks());
+        asks(self) == asks(before) && (self.h2c || !before.h2c)
+    }
+
     /// Whether forwarding fields from this peer are believed.
     pub fn trusts(&self, peer: IpAddr) -> bool {
         let peer = peer.to_canonical();

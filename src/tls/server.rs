@@ -22,6 +22,7 @@ pub struct ServerTls {
     config: Arc<ServerConfig>,
     certificates: Vec<ServedCertificate>,
     client_auth: ClientAuth,
+    asks: [u8; 32],
 }
 
 /// A certificate of a listener, as `status` and the metrics show it.
@@ -61,6 +62,10 @@ impl ServerTls {
         let clients = Clients::compile(written, files);
         let chains: Vec<_> = chains.into_iter().collect::<Option<_>>()?;
         let (provider, clients) = (provider?, clients?);
+        let mut asks = Fingerprint::default();
+        asks.add(&clients.policy);
+        asks.add(format!("{:?}", written.min_version).as_bytes());
+        let asks = asks.digest();
         let named = |(chain, pair): (&super::files::Chain, &crate::config::written::KeyPair)| {
             ServedCertificate {
                 path: pair.cert.value.display().to_string().into(),
@@ -76,7 +81,12 @@ impl ServerTls {
         match built {
             Ok(config) => {
                 let client_auth = auth(written);
-                Some(Arc::new(ServerTls { config: Arc::new(config), certificates, client_auth }))
+                Some(Arc::new(ServerTls {
+                    config: Arc::new(config),
+                    certificates,
+                    client_auth,
+                    asks,
+                }))
             }
             Err(error) => {
                 let message = format!("TLS cannot be set up: {error}");
@@ -116,6 +126,12 @@ impl ServerTls {
     /// Its certificates, in the order of the configuration.
     pub fn certificates(&self) -> &[ServedCertificate] {
         &self.certificates
+    }
+
+    /// Stands for all that clients must prove and speak to be let in: `client_auth`, the contents of
+    /// `client_ca` and `client_crl`, `min_version`. Its own certificates do not count.
+    pub fn asks(&self) -> &[u8; 32] {
+        &self.asks
     }
 
     /// Whether clients are asked for certificates.

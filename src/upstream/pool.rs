@@ -43,17 +43,25 @@ enum Link {
 
 impl Pool {
     /// Takes the most recently used connection that is alive and silent. Each is looked at: bytes
-    /// that came unasked would answer the wrong request (docs/decisions/0006).
+    /// that came unasked would answer the wrong request (docs/decisions/0006). Half a TLS record is
+    /// most likely half a ticket: the connection stays until the rest says what it is.
     fn take(&self, counters: &WorkerCounters) -> Option<Box<Stream>> {
-        loop {
-            let idle = self.idle.borrow_mut().pop()?;
-            counters.pool_idle.decrement();
-            if idle.stream.peek() == Peek::Nothing {
-                return Some(idle.stream);
+        let mut idle = self.idle.borrow_mut();
+        for at in (0..idle.len()).rev() {
+            let seen = idle[at].stream.peek();
+            if seen == Peek::Part {
+                continue;
             }
+            let stream = idle.remove(at).stream;
+            counters.pool_idle.decrement();
+            if seen == Peek::Nothing {
+                return Some(stream);
+            }
+            stream.say_end();
             counters.pool_stale.increment();
             counters.upstream_connections.decrement();
         }
+        None
     }
 
     /// Keeps a connection that has carried nothing yet.
@@ -67,6 +75,7 @@ impl Pool {
         let mut idle = self.idle.borrow_mut();
         if self.closed.get() || idle.len() >= max {
             counters.upstream_connections.decrement();
+            fresh.stream.say_end();
             return;
         }
         idle.push(fresh);
@@ -91,7 +100,7 @@ impl Pool {
                 return true;
             }
             peeks += 1;
-            idle.stream.peek() == Peek::Nothing
+            matches!(idle.stream.peek(), Peek::Nothing | Peek::Part)
         });
         peeks
     }
@@ -109,7 +118,13 @@ impl Pool {
         let mut idle = self.idle.borrow_mut();
         let before = idle.len();
         let mut keep = keep;
-        idle.retain_mut(|idle| keep(idle));
+        idle.retain_mut(|idle| {
+            let kept = keep(idle);
+            if !kept {
+                idle.stream.say_end();
+            }
+            kept
+        });
         for _ in idle.len()..before {
             counters.pool_idle.decrement();
             counters.upstream_connections.decrement();

@@ -17,7 +17,8 @@ use crate::http2::origin::{Origin, drive};
 use crate::io::runtime::{catch_panic, within};
 use crate::io::{sleep_ms, spawn};
 use crate::limits::{
-    UPSTREAM_HTTP2_CLOSE_MS, UPSTREAM_HTTP2_STREAMS_MAX, UPSTREAM_HTTP2_WAITS_MAX,
+    UPSTREAM_HTTP2_CLOSE_MS, UPSTREAM_HTTP2_STILLBORN_MAX, UPSTREAM_HTTP2_STREAMS_MAX,
+    UPSTREAM_HTTP2_WAITS_MAX,
 };
 
 /// The HTTP/2 connections of one endpoint.
@@ -44,10 +45,13 @@ impl Default for SharedPool {
 /// A connection that is being made, and who waits for it.
 #[derive(Default)]
 struct Making {
-    outcome: Cell<Option<Result<(), ErrorKind>>>,
+    outcome: RefCell<Option<Made>>,
     wakers: RefCell<Vec<Waker>>,
     waiting: Cell<usize>,
 }
+
+/// What came of it: none where the endpoint speaks HTTP/1.
+type Made = Result<Option<Rc<Origin>>, ErrorKind>;
 
 impl SharedPool {
     /// A place on a connection that has one, and whether it was used before.
@@ -112,12 +116,12 @@ impl SharedPool {
 
 impl Making {
     /// Waits until the connection is there.
-    async fn done(&self) -> Result<(), ErrorKind> {
+    async fn done(&self) -> Made {
         self.waiting.set(self.waiting.get() + 1);
         let mut registered: Option<Waker> = None;
         poll_fn(|context| {
-            if let Some(outcome) = self.outcome.get() {
-                return Poll::Ready(outcome);
+            if let Some(outcome) = &*self.outcome.borrow() {
+                return Poll::Ready(outcome.clone());
             }
             if !registered.as_ref().is_some_and(|known| known.will_wake(context.waker())) {
                 registered = Some(context.waker().clone());
@@ -128,9 +132,9 @@ impl Making {
         .await
     }
 
-    fn end(&self, outcome: Result<(), ErrorKind>) {
-        if self.outcome.get().is_none() {
-            self.outcome.set(Some(outcome));
+    fn end(&self, outcome: Made) {
+        if self.outcome.borrow().is_none() {
+            self.outcome.replace(Some(outcome));
             self.wakers.take().into_iter().for_each(Waker::wake);
         }
     }
@@ -145,6 +149,7 @@ pub(super) async fn connect_shared(
     timeout_ms: u64,
 ) -> Result<Option<Lease>, ErrorKind> {
     let waiting = async {
+        let mut stillborn = 0;
         for _ in 0..UPSTREAM_HTTP2_WAITS_MAX {
             if let Some(lease) = Lease::pooled(endpoint) {
                 return Ok(Some(lease));
@@ -156,7 +161,12 @@ pub(super) async fn connect_shared(
                 Some(making) => making,
                 None => make(endpoint, connect_ms),
             };
-            making.done().await?;
+            let Some(origin) = making.done().await? else { continue };
+            // Others may take its places; one that ended at once would do so again.
+            stillborn += usize::from(!origin.is_open());
+            if stillborn >= UPSTREAM_HTTP2_STILLBORN_MAX {
+                return Err(ErrorKind::ConnectFailed);
+            }
         }
         Err(ErrorKind::ConnectTimeout)
     };
@@ -187,7 +197,7 @@ async fn run(endpoint: Rc<Endpoint>, connect_ms: u64, told: Told) {
     if spoken == Spoken::Http1 {
         // The first that waited takes it from the pool.
         endpoint.keep_fresh(stream);
-        return told.end(Ok(()));
+        return told.end(Ok(None));
     }
     let spent_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
     let left_ms = connect_ms.saturating_sub(spent_ms).max(1);
@@ -197,7 +207,8 @@ async fn run(endpoint: Rc<Endpoint>, connect_ms: u64, told: Told) {
     drive(stream, left_ms, endpoint.counters.clone(), move |greeted| {
         told.end(greeted.map(|origin| {
             meeting.replace(Some(origin.clone()));
-            of.shared.put(origin);
+            of.shared.put(origin.clone());
+            Some(origin)
         }));
     })
     .await;
@@ -213,7 +224,7 @@ struct Told {
 }
 
 impl Told {
-    fn end(self, outcome: Result<(), ErrorKind>) {
+    fn end(self, outcome: Made) {
         self.making.end(outcome);
     }
 }

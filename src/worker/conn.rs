@@ -143,7 +143,8 @@ async fn next_bytes(core: &Core, down: &Downstream, spare: Buf) -> Option<Buf> {
 /// else the end is told at once: not even a busy core makes more requests cross it on the wire than
 /// must (RFC 9112 section 9.5).
 async fn last_look(stream: &Stream, buf: Buf) -> Option<Buf> {
-    if stream.peek() != Peek::Bytes {
+    if !matches!(stream.peek(), Peek::Bytes | Peek::Part) {
+        stream.say_end();
         stream.shutdown(Shutdown::Both);
         return None;
     }

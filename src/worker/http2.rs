@@ -21,7 +21,7 @@ use crate::io::runtime::catch_panic;
 use crate::io::signal::Signal;
 use crate::io::wait::Timer;
 use crate::io::{Handle, Poller, Wait, spawn};
-use crate::limits::{LINGER_BYTES_MAX, LINGER_MS, TIMEOUT_MS_MAX};
+use crate::limits::{HTTP2_GOAWAY_MS, LINGER_BYTES_MAX, LINGER_MS, TIMEOUT_MS_MAX};
 use crate::proxy::exchange::Pooled;
 use crate::proxy::{Downstream, Exchange, Next, refuse, serve};
 use crate::state::Core;
@@ -143,15 +143,17 @@ async fn connection(core: &Rc<Core>, mut down: Box<Downstream>, start: impl Fn(S
         poller: poller.clone(),
         engine,
         meter,
+        live: Live::new(&signal),
         writes,
         stuck_at: None,
         phase: Phase::Begins,
         abrupt: false,
-        frames: 0,
+        refuses_from_ms: u64::MAX,
+        progress: 0,
     };
     serving.until_told(&signal, &start).await;
     serving.until_closed(&signal, &start).await;
-    let stuck = serving.writes.expired().is_some();
+    let stuck = [serving.writes.expired(), down.timer.expired()].contains(&Some(Wait::ClientWrite));
     drop(serving);
     if stuck {
         // Nothing more can be said to a client that takes nothing.
@@ -173,8 +175,12 @@ enum Phase {
     Idle,
     /// Streams that are open, or more of them.
     Streams,
+    /// The client to take the rest of streams that have been served.
+    Rest,
     /// The last streams, after GOAWAY.
     LastStreams,
+    /// The rest of them.
+    LastRest,
     /// The client's end, after GOAWAY.
     Leaves,
     /// It has ended.
@@ -188,6 +194,7 @@ struct Serving<'a> {
     poller: Rc<Poller<'a>>,
     engine: Connection<Metered<'a>, Bytes>,
     meter: Rc<RefCell<Meter>>,
+    live: Rc<Live>,
     /// Bounds SENDs that make no progress.
     writes: Timer,
     /// The SEND that was in flight when it was last armed.
@@ -195,8 +202,34 @@ struct Serving<'a> {
     phase: Phase,
     /// Whether it ends with all its streams.
     abrupt: bool,
-    /// Frames that had come when the timer was last armed.
-    frames: u64,
+    /// From when on streams are refused, after GOAWAY.
+    refuses_from_ms: u64,
+    /// Frames that had come, or been sent, when the timer was last armed.
+    progress: u64,
+}
+
+/// The streams of a connection that are being served.
+struct Live {
+    count: Cell<usize>,
+    connection: Rc<Signal>,
+}
+
+impl Live {
+    fn new(connection: &Rc<Signal>) -> Rc<Live> {
+        Rc::new(Live { count: Cell::new(0), connection: connection.clone() })
+    }
+
+    fn enter(&self) {
+        self.count.set(self.count.get() + 1);
+    }
+
+    /// The connection looks at what is left once there is none.
+    fn leave(&self) {
+        self.count.set(self.count.get() - 1);
+        if self.count.get() == 0 {
+            self.connection.wake();
+        }
+    }
 }
 
 /// A stream that has come.
@@ -230,8 +263,14 @@ impl Serving<'_> {
     /// Takes a stream, or the end; true for a stream.
     fn take(&mut self, came: Came, start: &impl Fn(Stream)) -> bool {
         match came {
+            // RFC 9113 section 8.7: the client may try it again elsewhere.
+            Some(Ok((_, mut reply))) if self.refuses() => {
+                reply.send_reset(Reason::REFUSED_STREAM);
+                self.core.counters.http2_resets_sent.increment();
+                return true;
+            }
             Some(Ok((request, reply))) => {
-                start(Stream::begin(self.core, self.down, request, reply));
+                start(Stream::begin(self.core, self.down, (request, reply), &self.live));
                 return true;
             }
             Some(Err(error)) if error.is_go_away() && error.is_library() => {
@@ -256,7 +295,10 @@ impl Serving<'_> {
             let engine = &mut self.engine;
             came = self.poller.turn(context, |context| engine.poll_accept(context));
         }
-        self.keep_time();
+        // A stream that has come is served first; then there is another turn.
+        if came.is_pending() {
+            self.keep_time();
+        }
         came
     }
 
@@ -271,6 +313,14 @@ impl Serving<'_> {
     fn go_away(&mut self) {
         self.count_go_away(Reason::NO_ERROR);
         self.engine.graceful_shutdown();
+        self.refuses_from_ms = self.core.deadlines.now_ms() + HTTP2_GOAWAY_MS;
+    }
+
+    /// Whether a stream that comes now did not cross our GOAWAY. Where the client has answered the
+    /// PING behind it, the engine knows which did and ignores the others; one that does not answer
+    /// is not served for ever.
+    fn refuses(&self) -> bool {
+        self.core.deadlines.now_ms() >= self.refuses_from_ms
     }
 
     fn count_go_away(&self, reason: Reason) {
@@ -279,35 +329,49 @@ impl Serving<'_> {
         goaways[index.min(goaways.len() - 1)].increment();
     }
 
-    /// Arms the deadline of what is waited for now.
+    /// Arms the deadlines of what is waited for now.
     fn keep_time(&mut self) {
         let sending = self.poller.sending();
         if sending != self.stuck_at {
             self.stuck_at = sending;
             match sending {
-                Some(_) => {
-                    self.writes.arm(Wait::ClientWrite, self.down.listener().write_timeout_ms)
-                }
+                Some(_) => self.writes.arm(Wait::ClientWrite, self.write_timeout_ms()),
                 None => self.writes.disarm(),
             }
         }
-        let streams = self.engine.has_streams();
+        let next = self.next_phase();
         let meter = self.meter.borrow();
-        let next = match self.phase {
-            _ if self.abrupt && self.phase != Phase::Ended => Phase::Leaves,
-            Phase::Begins if !meter.acknowledged() => Phase::Begins,
-            Phase::Begins | Phase::Idle | Phase::Streams if streams => Phase::Streams,
-            Phase::Begins | Phase::Idle | Phase::Streams => Phase::Idle,
-            // A stream may cross our GOAWAY, and is served.
-            Phase::LastStreams | Phase::Leaves if streams => Phase::LastStreams,
-            Phase::LastStreams | Phase::Leaves => Phase::Leaves,
-            Phase::Ended => Phase::Ended,
+        let progress = match next {
+            Phase::Streams => meter.frames(),
+            Phase::Rest | Phase::LastRest => meter.sent(),
+            _ => 0,
         };
-        let moved = self.frames != meter.frames() && next == Phase::Streams;
-        self.frames = meter.frames();
         drop(meter);
-        if next != self.phase || moved {
+        if next != self.phase || progress != self.progress {
+            self.progress = progress;
             self.turn_to(next);
+        }
+    }
+
+    fn next_phase(&self) -> Phase {
+        let (streams, served) = (self.engine.has_streams(), self.live.count.get() == 0);
+        match self.phase {
+            Phase::Ended => Phase::Ended,
+            _ if self.abrupt => Phase::Leaves,
+            Phase::Begins if !self.meter.borrow().acknowledged() => Phase::Begins,
+            Phase::Begins | Phase::Idle | Phase::Streams | Phase::Rest => match streams {
+                true if served => Phase::Rest,
+                true => Phase::Streams,
+                false => Phase::Idle,
+            },
+            // What is refused holds up nothing.
+            Phase::Leaves if self.refuses() => Phase::Leaves,
+            // A stream may cross our GOAWAY, and is served.
+            Phase::LastStreams | Phase::LastRest | Phase::Leaves => match streams {
+                true if served => Phase::LastRest,
+                true => Phase::LastStreams,
+                false => Phase::Leaves,
+            },
         }
     }
 
@@ -316,11 +380,21 @@ impl Serving<'_> {
         let timer = &self.down.timer;
         match phase {
             Phase::Begins | Phase::Ended => {}
-            Phase::Idle => timer.arm(Wait::Streams, self.down.listener().idle_timeout_ms),
+            Phase::Idle => {
+                timer.arm(Wait::Streams, self.down.in_force(|listener| listener.idle_timeout_ms));
+            }
             Phase::Streams => timer.arm(Wait::Streams, TIMEOUT_MS_MAX),
+            // Nothing else bounds what no window lets through (RFC 9113 section 6.9.2).
+            Phase::Rest | Phase::LastRest => {
+                timer.arm(Wait::ClientWrite, self.write_timeout_ms());
+            }
             Phase::LastStreams => timer.disarm(),
             Phase::Leaves => timer.arm(Wait::Linger, LINGER_MS),
         }
+    }
+
+    fn write_timeout_ms(&self) -> u64 {
+        self.down.in_force(|listener| listener.write_timeout_ms)
     }
 }
 
@@ -331,14 +405,15 @@ pub struct Stream {
     exchange: Pooled,
     read: Result<(), ErrorKind>,
     gone: Cell<bool>,
+    live: Rc<Live>,
 }
 
 impl Stream {
     fn begin(
         core: &Rc<Core>,
         connection: &Downstream,
-        request: Request<RecvStream>,
-        reply: SendResponse<Bytes>,
+        (request, reply): (Request<RecvStream>, SendResponse<Bytes>),
+        live: &Rc<Live>,
     ) -> Stream {
         let (parts, body) = request.into_parts();
         let down = connection.for_stream(ServerStream::new(body, reply), core);
@@ -346,7 +421,9 @@ impl Stream {
         let read = read_request(&parts, &mut exchange.context.request, &down.listener().head);
         core.counters.http2_streams.increment();
         core.counters.http2_streams_open.increment();
-        Stream { core: core.clone(), down, exchange, read, gone: Cell::new(false) }
+        live.enter();
+        let (gone, live) = (Cell::new(false), live.clone());
+        Stream { core: core.clone(), down, exchange, read, gone, live }
     }
 
     /// Serves it to its end; a panic ends this stream only.
@@ -369,7 +446,10 @@ impl Stream {
     }
 
     async fn serve(&mut self) -> Next {
-        let Stream { core, down, exchange, read, gone } = self;
+        if self.is_taken_back().await {
+            self.read = Err(ErrorKind::ClientAborted);
+        }
+        let Stream { core, down, exchange, read, gone, .. } = self;
         let (core, down, gone) = (&*core, &**down, &*gone);
         let serving = async {
             match *read {
@@ -396,11 +476,24 @@ impl Stream {
         })
         .await
     }
+
+    /// Whether the client has reset it before anybody looked at it: nobody waits for an answer, so
+    /// that no upstream is to work on one.
+    async fn is_taken_back(&self) -> bool {
+        let Some(stream) = self.down.http2() else { return false };
+        let reset = poll_fn(|context| Poll::Ready(stream.poll_reset(context).is_ready())).await;
+        if reset {
+            self.gone.set(true);
+            self.core.counters.http2_resets_received.increment();
+        }
+        reset
+    }
 }
 
 impl Drop for Stream {
     fn drop(&mut self) {
         self.core.counters.http2_streams_open.decrement();
+        self.live.leave();
     }
 }
 

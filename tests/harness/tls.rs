@@ -212,6 +212,11 @@ impl TlsClient {
         read_message(&mut stream)
     }
 
+    /// What is spoken over it.
+    pub fn io(&mut self) -> rustls::Stream<'_, ClientConnection, TcpStream> {
+        rustls::Stream::new(&mut self.connection, &mut self.socket)
+    }
+
     /// Reads to the end, which must be a clean one.
     ///
     /// # Errors
@@ -269,7 +274,12 @@ pub struct TlsOrigin {
     heads: Arc<Mutex<Vec<String>>>,
     resumed: Arc<Mutex<Vec<bool>>>,
     protocols: Arc<Mutex<Vec<String>>>,
+    ends: Arc<Mutex<Vec<bool>>>,
+    held: Arc<Mutex<Option<Held>>>,
 }
+
+/// The other half of a record, and where it goes.
+type Held = (TcpStream, Vec<u8>);
 
 impl TlsOrigin {
     /// Starts one that shows `leaf`, and asks for certificates of `clients`.
@@ -302,6 +312,8 @@ impl TlsOrigin {
             heads: Arc::default(),
             resumed: Arc::default(),
             protocols: Arc::default(),
+            ends: Arc::default(),
+            held: Arc::default(),
         };
         let of = origin.clone();
         std::thread::spawn(move || {
@@ -319,6 +331,18 @@ impl TlsOrigin {
     /// What was spoken on its connections: the name that ALPN chose, or nothing.
     pub fn protocols(&self) -> Vec<String> {
         self.protocols.lock().expect("nobody panics").clone()
+    }
+
+    /// Which of its connections of HTTP/1.1 that ended by the other side did so by close_notify.
+    pub fn ends(&self) -> Vec<bool> {
+        self.ends.lock().expect("nobody panics").clone()
+    }
+
+    /// Sends the other half of the record of which `/half` has sent one behind its answer.
+    pub fn release(&self) {
+        let held = self.held.lock().expect("nobody panics").take();
+        let (mut socket, rest) = held.expect("half a record was sent");
+        socket.write_all(&rest).expect("sent");
     }
 
     /// The heads that came.
@@ -345,7 +369,11 @@ impl TlsOrigin {
             return answer_http2(&mut stream);
         }
         loop {
-            let head = read_message(&mut stream)?;
+            let head = read_message(&mut stream).inspect_err(|error| {
+                let clean = error.get_ref().is_none() && error.raw_os_error().is_none();
+                self.ends.lock().expect("nobody panics").push(clean);
+            })?;
+            let half = head.starts_with("GET /half ");
             let close = head.starts_with("GET /close ");
             self.heads.lock().expect("nobody panics").push(head);
             let more = if close { "Connection: close\r\n" } else { "" };
@@ -355,6 +383,15 @@ impl TlsOrigin {
             if close {
                 stream.conn.send_close_notify();
                 return stream.flush();
+            }
+            if half {
+                stream.conn.refresh_traffic_keys().map_err(io::Error::other)?;
+                let mut record = Vec::new();
+                stream.conn.write_tls(&mut record)?;
+                let rest = record.split_off(record.len() / 2);
+                let held = (stream.sock.try_clone()?, rest);
+                self.held.lock().expect("nobody panics").replace(held);
+                stream.sock.write_all(&record)?;
             }
         }
     }

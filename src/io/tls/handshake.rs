@@ -7,7 +7,7 @@ use rustls::{CipherSuite, HandshakeKind, ProtocolVersion};
 
 use super::engine::{Engine, Turn};
 use super::failure::{HandshakeError, HandshakeFailure};
-use super::hello::{self, Hello};
+use super::hello::{Hello, Opening};
 use super::{Facts, Session, TlsStream, write_all};
 use crate::base::buffer::Buf;
 use crate::io::stream::Stream;
@@ -46,8 +46,9 @@ type Failed = (HandshakeFailure, String);
 impl Shaking {
     /// Reads a client's first message, as far as it must be seen whole.
     async fn greet(&mut self, stream: &Stream) -> Result<(), Failed> {
+        let mut opening = Opening::default();
         loop {
-            match hello::look(self.engine.incoming()) {
+            match opening.look(self.engine.incoming()) {
                 Hello::Whole(name) => {
                     self.server_name = name;
                     return Ok(());

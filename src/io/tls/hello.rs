@@ -18,31 +18,36 @@ pub(super) enum Hello {
     Other,
 }
 
-/// Looks at the first bytes of a connection. To be called before the session sees them: it moves
-/// what it is given.
-pub(super) fn look(bytes: &[u8]) -> Hello {
-    match bytes.first() {
-        None => return Hello::Partial,
-        Some(&HANDSHAKE) => {}
-        // A method is a token, in practice of letters; no record type is one.
-        Some(first) if first.is_ascii_alphabetic() => return Hello::PlainHttp,
-        Some(_) => return Hello::Other,
-    }
-    let mut records = Fields(bytes);
-    let Some(first) = record(&mut records) else { return unfinished(bytes) };
-    if let Some(verdict) = whole(first) {
-        return verdict;
-    }
-    // A hello of several records, as large key shares make it.
-    let mut joined = first.to_vec();
-    loop {
-        match record(&mut records) {
-            Some(part) => joined.extend_from_slice(part),
-            None => return unfinished(records.0),
+/// The first bytes of a connection, as they come: each record is looked at once, however many there
+/// are.
+#[derive(Debug, Default)]
+pub(super) struct Opening {
+    /// Bytes of the records that were looked at.
+    seen: usize,
+    /// What they carried: a hello may take several, as large key shares make it.
+    message: Vec<u8>,
+}
+
+impl Opening {
+    /// Looks at the first bytes of a connection: all that have come so far. To be called before the
+    /// session sees them: it moves what it is given.
+    pub fn look(&mut self, bytes: &[u8]) -> Hello {
+        match bytes.first() {
+            None => return Hello::Partial,
+            Some(&HANDSHAKE) => {}
+            // A method is a token, in practice of letters; no record type is one.
+            Some(first) if first.is_ascii_alphabetic() => return Hello::PlainHttp,
+            Some(_) => return Hello::Other,
         }
-        if let Some(verdict) = whole(&joined) {
-            return verdict;
+        let mut records = Fields(&bytes[self.seen..]);
+        while let Some(part) = record(&mut records) {
+            self.message.extend_from_slice(part);
+            self.seen = bytes.len() - records.0.len();
+            if let Some(verdict) = whole(&self.message) {
+                return verdict;
+            }
         }
+        unfinished(records.0)
     }
 }
 
@@ -136,3 +141,24 @@ const HANDSHAKE: u8 = 22;
 const CLIENT_HELLO: u8 = 1;
 const SERVER_NAME: usize = 0;
 const HOST_NAME: u8 = 0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A hello in the smallest records, byte by byte: no record is looked at twice.
+    #[test]
+    fn what_was_looked_at_is_done() {
+        let mut hello = vec![CLIENT_HELLO, 0, 8, 0];
+        hello.resize(4 + 8 * 256, 0);
+        let records: Vec<u8> =
+            hello.iter().flat_map(|byte| [HANDSHAKE, 3, 1, 0, 1, *byte]).collect();
+        let mut opening = Opening::default();
+        for end in 0..records.len() {
+            assert_eq!(opening.look(&records[..end]), Hello::Partial, "{end}");
+            assert_eq!(opening.seen, end - end % 6, "{end}");
+            assert_eq!(opening.message.len(), end / 6, "{end}");
+        }
+        assert_eq!(opening.look(&records), Hello::Whole(None));
+    }
+}

@@ -132,8 +132,8 @@ impl TlsStream {
         }
     }
 
-    /// Looks at what waits, without waiting. Bytes are plain text or the beginning of a record that
-    /// may hold some.
+    /// Looks at what waits, without waiting. Bytes are plain text; half a record may become some, or
+    /// a ticket.
     pub(super) fn peek(&self) -> Peek {
         let looked = self.engine.borrow_mut().look();
         match looked {
@@ -154,6 +154,17 @@ impl TlsStream {
         self.inner.shutdown(Shutdown::Write);
     }
 
+    /// The same close_notify, as far as that needs no waiting. Nothing can be written behind it.
+    pub(super) fn say_end(&self) {
+        if self.sending.get() || self.broken.replace(true) {
+            return;
+        }
+        if let Some(notify) = self.engine.borrow_mut().close_notify() {
+            // A peer that takes nothing sees the end of the connection only.
+            let _ = self.inner.write_now(notify.filled());
+        }
+    }
+
     /// The stream below.
     pub(super) fn inner(&self) -> &Stream {
         &self.inner
@@ -166,8 +177,7 @@ impl TlsStream {
             match self.inner.read_now(&mut room) {
                 Ok(Some(0)) | Err(_) => return Peek::Closed,
                 Ok(Some(_)) => self.engine.borrow_mut().arrived(room),
-                // Half a record may be half an answer.
-                Ok(None) if self.engine.borrow().has_part() => return Peek::Bytes,
+                Ok(None) if self.engine.borrow().has_part() => return Peek::Part,
                 Ok(None) => return Peek::Nothing,
             }
             let looked = self.engine.borrow_mut().look();

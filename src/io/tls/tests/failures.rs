@@ -245,6 +245,32 @@ fn an_end_is_told_from_a_cut() {
     });
 }
 
+/// RFC 8446 section 6.1: without waiting, even where nobody reads, and only once.
+#[test]
+fn an_idle_connection_says_that_it_ends() {
+    let authority = Authority::new();
+    on_both(async || {
+        for versions in EACH {
+            let (near, far) = sockets();
+            let (stream, peer) = called(&authority, versions, near, far).await;
+            for _ in 0..2 {
+                stream.say_end();
+            }
+            drop(stream);
+            assert_eq!(peer.read(100).await.expect("a clean end"), b"");
+        }
+        let (near, far) = sockets();
+        let (stream, peer) = served(&authority, BOTH, near, far).await;
+        peer.stream().shutdown(Shutdown::Both);
+        stream.say_end();
+        let (near, far) = mem::pair();
+        let (stream, _peer) = served(&authority, BOTH, Stream::Mem(near), Stream::Mem(far)).await;
+        stream.say_end();
+        let (refused, _) = stream.write(Buf::from(&b"more"[..])).await;
+        assert_eq!(refused.expect_err("it has ended").kind(), ErrorKind::BrokenPipe);
+    });
+}
+
 /// As those do who look only whether a port speaks TLS.
 #[test]
 fn a_client_that_closes_with_its_last_message_is_no_failure() {
