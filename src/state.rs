@@ -130,7 +130,11 @@ impl Core {
                 .collect();
             let upstream = self.upstream(plan.id).unwrap_or_else(|| Upstream::new(plan));
             upstream.apply(plan, members);
+            let adaptive = upstream.bulkhead.is_adaptive();
             upstream.bulkhead.configure(plan, self.index, self.workers);
+            if adaptive && !upstream.bulkhead.is_adaptive() {
+                self.series.upstream(plan.id.0, |it| it.limit.set(0));
+            }
             upstreams.set(plan.id.0, upstream);
         }
         for (id, endpoint) in self.endpoints.borrow().iter() {

@@ -93,7 +93,8 @@ fn a_queue_is_bounded(driver: &'static str) {
     assert_eq!(waiting(&proxy), 0.0, "nobody waits");
     let waited = proxy.metric("ringway_upstream_queue_wait_milliseconds_total", "main");
     assert!(waited >= 300.0, "{waited} ms");
-    drop(held);
+    release(&origin);
+    assert!(held.wait_responses(1, ms(2_000)), "what was held ends");
     assert!(poll(ms(3_000), || get(&proxy, "/again").status == 200), "and there is room again");
 }
 

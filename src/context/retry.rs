@@ -68,7 +68,7 @@ impl RetryPlan {
     }
 
     /// Whether requests with this method may be sent twice.
-    pub fn takes(&self, method: &[u8]) -> bool {
+    fn takes(&self, method: &[u8]) -> bool {
         place(method).is_some_and(|bit| self.methods & bit != 0)
     }
 

@@ -15,7 +15,9 @@ use crate::http1::head::{RequestParser, ResponseParser};
 use crate::io::Cancel;
 use crate::limits::{EXCHANGE_BYTES_KEPT, EXCHANGES_KEPT};
 use crate::route::RoutePlan;
+use crate::state::gates::Passage;
 use crate::state::{Core, Held};
+use crate::upstream::bulkhead::Permit;
 use crate::upstream::{Endpoint, Settings, Upstream};
 
 /// A request being served.
@@ -48,6 +50,10 @@ pub struct Matched {
     pub settings: Option<Rc<Settings>>,
     /// The endpoint of the last try.
     pub endpoint: Option<Rc<Endpoint>>,
+    /// Its place in flight on the route.
+    pub passage: Option<Passage>,
+    /// Its place in flight at the upstream.
+    pub permit: Option<Permit>,
 }
 
 impl Matched {
@@ -60,6 +66,8 @@ impl Matched {
             upstream: None,
             settings: None,
             endpoint: None,
+            passage: None,
+            permit: None,
         }
     }
 
@@ -81,6 +89,12 @@ impl Matched {
         self.endpoint.as_ref().map_or("", |endpoint| &endpoint.plan.authority)
     }
 
+    /// Gives its places in flight back.
+    pub fn leave(&mut self) {
+        self.permit = None;
+        self.passage = None;
+    }
+
     fn reset(&mut self) {
         self.held.clear();
         self.terms = Terms::default();
@@ -88,6 +102,7 @@ impl Matched {
         self.upstream = None;
         self.settings = None;
         self.endpoint = None;
+        self.leave();
     }
 }
 

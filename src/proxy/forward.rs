@@ -27,7 +27,6 @@ use crate::limits::TIMEOUT_MS_MIN;
 use crate::observe::series::EndpointSeries;
 use crate::snapshot::ListenerPlan;
 use crate::state::Core;
-use crate::upstream::bulkhead::Admission;
 use crate::upstream::connect::{acquire, connect};
 use crate::upstream::{Endpoint, Lease, Settings};
 
@@ -95,17 +94,14 @@ impl<'a> std::ops::Deref for Job<'a> {
 /// # Errors
 /// What went wrong; whether an answer has been begun stands in the exchange.
 pub(super) async fn forward(exchange: &mut Exchange, place: &Place<'_>) -> Result<Next, ErrorKind> {
-    let _passage = queue::enter(exchange, place)?;
-    let admission = exchange.matched.upstream.as_ref().ok_or(ErrorKind::NoEndpoint)?.admit()?;
-    let permit = match admission {
-        Admission::Admitted(permit) => permit,
-        Admission::Queued(ticket) => Box::pin(queue::wait(ticket, exchange, place)).await?,
-    };
-    let upstream = permit.upstream();
+    if let Some(ticket) = queue::enter(exchange, place)? {
+        Box::pin(queue::wait(ticket, exchange, place)).await?;
+    }
+    let upstream = exchange.matched.upstream.clone().ok_or(ErrorKind::NoEndpoint)?;
     let total = total_timer(exchange, place);
-    let mut endpoint = target::pick(exchange, place, upstream, None)?;
+    let mut endpoint = target::pick(exchange, place, &upstream, None)?;
     let mut in_flight = place.core.series.in_flight(upstream.id.0, endpoint.id.0);
-    retry::begin(exchange, place, upstream);
+    retry::begin(exchange, place, &upstream);
     let mut pooled = true;
     loop {
         exchange.matched.endpoint = Some(endpoint.clone());
@@ -113,14 +109,14 @@ pub(super) async fn forward(exchange: &mut Exchange, place: &Place<'_>) -> Resul
         let tried = attempt.run(exchange).await;
         if upstream.bulkhead.is_adaptive() {
             let failed = tried.as_ref().err().map(|failed| failed.kind);
-            queue::observe(exchange, place, upstream, failed);
+            queue::observe(exchange, place, &upstream, failed);
         }
         let failed = match tried {
             Ok(next) => return Ok(next),
             Err(_) if has_expired(total.as_ref()) => return Err(ErrorKind::TotalTimeout),
             Err(failed) => failed,
         };
-        endpoint = retry::next(exchange, place, upstream, &endpoint, &failed)?;
+        endpoint = retry::next(exchange, place, &upstream, &endpoint, &failed)?;
         in_flight.move_to(endpoint.id.0);
         // After a stale connection its neighbours are no better: a new one.
         pooled = failed.given_up;

@@ -9,23 +9,33 @@ use crate::error::ErrorKind;
 use crate::io::runtime::until;
 use crate::io::{Wait, sleep_ms};
 use crate::limits::{SWEEP_MS, TIMEOUT_MS_MAX};
-use crate::state::gates::Passage;
 use crate::upstream::Upstream;
-use crate::upstream::bulkhead::{Permit, Ticket};
+use crate::upstream::bulkhead::{Admission, Ticket};
 
-/// A place on the route, where it bounds what is in flight.
+/// Takes a place on the route, where it bounds what is in flight, and one at the upstream. The exchange
+/// holds them until it is over. Where there is none at the upstream, one in its queue.
 ///
 /// # Errors
 /// All are taken.
 pub(super) fn enter(
-    exchange: &Exchange,
+    exchange: &mut Exchange,
     place: &Place<'_>,
-) -> Result<Option<Box<Passage>>, ErrorKind> {
-    let Some(max) = exchange.matched.terms.in_flight_max else { return Ok(None) };
-    let plans = exchange.matched.held.plans();
-    let Some(route) = plans.route() else { return Ok(None) };
-    let share = place.core.share(max);
-    Ok(Some(Box::new(place.core.gates.enter(route.number.0, share)?)))
+) -> Result<Option<Ticket>, ErrorKind> {
+    let matched = &mut exchange.matched;
+    if let Some(max) = matched.terms.in_flight_max {
+        let route = matched.held.plans().route().map(|route| route.number.0);
+        let share = place.core.share(max);
+        let passage = route.map(|route| place.core.gates.enter(route, share));
+        matched.passage = passage.transpose()?;
+    }
+    let upstream = matched.upstream.as_ref().ok_or(ErrorKind::NoEndpoint)?;
+    match upstream.admit()? {
+        Admission::Admitted(permit) => {
+            matched.permit = Some(permit);
+            Ok(None)
+        }
+        Admission::Queued(ticket) => Ok(Some(ticket)),
+    }
 }
 
 /// Tells the upstream how long an answer took, where its places depend on that. An answer that says
@@ -59,7 +69,7 @@ pub(super) async fn wait(
     mut ticket: Ticket,
     exchange: &mut Exchange,
     place: &Place<'_>,
-) -> Result<Permit, ErrorKind> {
+) -> Result<(), ErrorKind> {
     let upstream = ticket.upstream().clone();
     let series = &place.core.series;
     series.upstream(upstream.id.0, |it| it.queue.increment());
@@ -90,5 +100,6 @@ pub(super) async fn wait(
         it.queue_ms.add(waited_ms);
     });
     exchange.context.timing.upstream_started = Some(Instant::now());
-    waited
+    exchange.matched.permit = Some(waited?);
+    Ok(())
 }

@@ -207,8 +207,8 @@ impl Job<'_> {
             && pays(self.place, upstream)
     }
 
-    /// Whether requests like this may be sent twice.
+    /// Whether this is tried again where its connection turns out to be stale.
     pub(super) fn may_be_repeated(&self) -> bool {
-        plan(self.matched).takes(method(self.context))
+        allows_for(plan(self.matched), Trigger::Stale, method(self.context))
     }
 }

@@ -171,14 +171,6 @@ impl Upstream {
     }
 }
 
-impl Permit {
-    /// Whose place it is.
-    #[inline]
-    pub fn upstream(&self) -> &Rc<Upstream> {
-        &self.0
-    }
-}
-
 impl Ticket {
     /// Whose place is waited for.
     pub fn upstream(&self) -> &Rc<Upstream> {
@@ -346,12 +338,17 @@ mod tests {
         let held: Vec<Permit> = (0..places).map(|_| taken(&upstream)).collect();
         let mut waits = queued(&upstream);
         upstream.bulkhead.observe(0, 1_000);
-        (1..200).for_each(|sample| drop(upstream.bulkhead.observe(sample * 20, 50_000)));
+        let take = |samples: std::ops::Range<u64>, took_us| {
+            for sample in samples {
+                upstream.bulkhead.observe(sample * 20, took_us);
+            }
+        };
+        take(1..200, 50_000);
         let fewer = upstream.bulkhead.places();
         assert!((2..places / 2).contains(&fewer), "{places}, then {fewer}");
         let kept: Vec<Permit> = held.into_iter().take(fewer).collect();
         assert!(poll(&mut waits).is_none(), "there are as many as may be");
-        (200..400).for_each(|sample| drop(upstream.bulkhead.observe(sample * 20, 1_000)));
+        take(200..400, 1_000);
         assert!(upstream.bulkhead.places() > fewer && poll(&mut waits).is_some());
         drop(kept);
         upstream.bulkhead.configure(&super::super::group::tests::plan(&[1]), 0, 1);

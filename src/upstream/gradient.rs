@@ -3,8 +3,9 @@
 //! Where requests queue in the upstream its answers take longer than they do at rest, and more of them
 //! in flight gain nothing. After each window the limit is multiplied by the quotient of the shortest time
 //! of the last minute and the mean of the window, and a square root is added for what may wait:
-//! `limit x clamp(1.5 x rest / now, 0.5, 1) + sqrt(limit)`. Every half minute the limit is halved for a
-//! window, so that the time at rest is seen again.
+//! `limit x clamp(1.5 x rest / now, 0.5, 1) + sqrt(limit)`. Every half minute the limit is quartered
+//! for a window, so that the time at rest is seen again: half of it might still be too much where little
+//! is taken, and what waits then would pass for rest.
 
 use crate::limits::{GRADIENT_REST_MS, GRADIENT_SAMPLES_MIN, GRADIENT_START, GRADIENT_WINDOW_MS};
 
@@ -19,8 +20,8 @@ pub struct Gradient {
     /// Shortest times in this half minute and in the last one.
     rest_us: (u64, u64),
     rest_since_ms: u64,
-    /// The limit to go back to, while it is halved.
-    halved_from: Option<f64>,
+    /// The limit to go back to, while it is lowered to see the time at rest.
+    lowered_from: Option<f64>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -42,7 +43,7 @@ impl Gradient {
             window: Window::default(),
             rest_us: (u64::MAX, u64::MAX),
             rest_since_ms: 0,
-            halved_from: None,
+            lowered_from: None,
         }
     }
 
@@ -78,15 +79,15 @@ impl Gradient {
     }
 
     fn close(&mut self, now_ms: u64, window: Window) {
-        if let Some(limit) = self.halved_from.take() {
+        if let Some(limit) = self.lowered_from.take() {
             self.limit = limit;
             return;
         }
         if now_ms.saturating_sub(self.rest_since_ms) >= GRADIENT_REST_MS {
             self.rest_since_ms = now_ms;
             self.rest_us = (u64::MAX, self.rest_us.0);
-            self.halved_from = Some(self.limit);
-            self.limit = (self.limit / 2.0).max(self.min);
+            self.lowered_from = Some(self.limit);
+            self.limit = (self.limit / 4.0).max(self.min);
             return;
         }
         let rest = self.rest_us.0.min(self.rest_us.1) as f64;
@@ -112,15 +113,15 @@ mod tests {
     use super::*;
 
     /// An upstream that serves `capacity` requests at a time in 10 ms each; the rest wait in it. As
-    /// many come as may, up to `offered`. Returns the limit after `seconds`, and the least on the way.
+    /// many come as may, up to `offered`. Returns the limit after `seconds`.
     fn run(
         gradient: &mut Gradient,
         now_ms: &mut u64,
         capacity: f64,
         offered: usize,
         seconds: u64,
-    ) -> (usize, usize) {
-        let (until, mut least) = (*now_ms + seconds * 1_000, gradient.limit());
+    ) -> usize {
+        let until = *now_ms + seconds * 1_000;
         while *now_ms < until {
             let in_flight = gradient.limit().min(offered).max(1);
             let took_us = (10_000.0 * (in_flight as f64 / capacity).max(1.0)) as u64;
@@ -128,9 +129,8 @@ mod tests {
                 gradient.observe(*now_ms, took_us, in_flight);
             });
             *now_ms += (took_us / 1_000).max(1);
-            least = least.min(gradient.limit());
         }
-        (gradient.limit(), least)
+        gradient.lowered_from.unwrap_or(gradient.limit) as usize
     }
 
     #[test]
@@ -139,7 +139,7 @@ mod tests {
             let (mut gradient, mut now_ms) = (Gradient::new(4, 1_000), 0);
             run(&mut gradient, &mut now_ms, capacity, usize::MAX, 60);
             for _ in 0..20 {
-                let (limit, _) = run(&mut gradient, &mut now_ms, capacity, usize::MAX, 30);
+                let limit = run(&mut gradient, &mut now_ms, capacity, usize::MAX, 30);
                 let quotient = limit as f64 / capacity;
                 assert!((0.75..2.5).contains(&quotient), "{limit} of {capacity}");
             }
@@ -149,10 +149,10 @@ mod tests {
     #[test]
     fn it_follows_an_upstream_that_slows_down_and_recovers() {
         let (mut gradient, mut now_ms) = (Gradient::new(4, 1_000), 0);
-        let (before, _) = run(&mut gradient, &mut now_ms, 200.0, usize::MAX, 60);
-        let (slow, _) = run(&mut gradient, &mut now_ms, 20.0, usize::MAX, 20);
+        let before = run(&mut gradient, &mut now_ms, 200.0, usize::MAX, 60);
+        let slow = run(&mut gradient, &mut now_ms, 20.0, usize::MAX, 20);
         assert!(slow < before / 3, "{before} before, {slow} while slow");
-        let (after, _) = run(&mut gradient, &mut now_ms, 200.0, usize::MAX, 60);
+        let after = run(&mut gradient, &mut now_ms, 200.0, usize::MAX, 60);
         assert!(after * 10 > before * 8, "{before} before, {after} after");
     }
 
@@ -166,7 +166,7 @@ mod tests {
             gradient.observe(now_ms, (random >> 33) % 10_000_000, (random >> 50) as usize % 60);
             assert!((4..=50).contains(&gradient.limit()));
         }
-        let (slowest, _) = run(&mut gradient, &mut now_ms, 0.1, usize::MAX, 600);
+        let slowest = run(&mut gradient, &mut now_ms, 0.1, usize::MAX, 600);
         assert!(slowest >= 4);
     }
 
@@ -174,7 +174,7 @@ mod tests {
     fn a_quiet_upstream_teaches_nothing() {
         let (mut gradient, mut now_ms) = (Gradient::new(4, 1_000), 0);
         let start = gradient.limit();
-        let (limit, _) = run(&mut gradient, &mut now_ms, 100.0, 3, 20);
+        let limit = run(&mut gradient, &mut now_ms, 100.0, 3, 20);
         assert_eq!(limit, start, "few requests do not raise it");
     }
 }
