@@ -514,25 +514,6 @@ fn half_a_record_on_an_idle_connection(driver: &'static str) {
     assert_eq!((origin.heads().len(), origin.resumed().len()), (3, 2));
 }
 
-/// Asks for a path by HTTP/2, and reads on until a frame of this kind comes; its payload.
-fn http2_until(client: &mut TlsClient, send: &[u8], kind: u8) -> std::io::Result<Vec<u8>> {
-    let mut io = client.io();
-    io.write_all(send)?;
-    loop {
-        let mut head = [0; 9];
-        io.read_exact(&mut head)?;
-        let mut payload = vec![0; usize::from(head[1]) << 8 | usize::from(head[2])];
-        io.read_exact(&mut payload)?;
-        if head[3] == kind {
-            return Ok(payload);
-        }
-        assert_ne!(head[3], GOAWAY, "nothing is wrong");
-    }
-}
-
-const HEADERS: u8 = 1;
-const GOAWAY: u8 = 7;
-
 /// Who was let in under rules that are others now is sent away with the next answer, or at once where
 /// HTTP/2 can say so; a certificate that is renewed sends nobody away.
 fn rules_that_change_end_open_connections(driver: &'static str) {
@@ -581,20 +562,20 @@ fn rules_that_change_end_open_connections(driver: &'static str) {
     ] {
         let (mut one, mut two) = (open(&["http/1.1"]), open(&["h2"]));
         assert!(stays(one.get("/")), "{what}: before");
-        http2_until(&mut two, &begin, HEADERS).expect("an answer");
+        two.http2_until(&begin, http2::HEADERS).expect("an answer");
         change(&mut proxy);
         assert_eq!(proxy.reload().0, 200, "{what}");
         assert_eq!(stays(one.get("/")), !goes, "{what}");
         if goes {
             one.end().expect("a clean end");
             let began = Instant::now();
-            let said = http2_until(&mut two, b"", GOAWAY).expect("a GOAWAY");
+            let said = two.http2_until(b"", http2::GOAWAY).expect("a GOAWAY");
             assert_eq!(said[..8], [0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0], "{what}");
             assert!(began.elapsed() < ms(3_000), "{what}: not by the idle timeout");
         } else {
-            http2_until(&mut two, &ask(3), HEADERS).expect("an answer");
+            two.http2_until(&ask(3), http2::HEADERS).expect("an answer");
             assert!(stays(one.get("/")), "{what}: later");
-            http2_until(&mut two, &ask(5), HEADERS).expect("an answer");
+            two.http2_until(&ask(5), http2::HEADERS).expect("an answer");
         }
     }
 }

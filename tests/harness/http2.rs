@@ -237,3 +237,9 @@ pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 
 /// The fields of `GET / http a.test`, by the static table of RFC 7541 and one literal.
 pub const GET: &[u8] = b"\x82\x84\x86\x01\x06a.test";
+
+/// Type of a frame (RFC 9113 section 6.2).
+pub const HEADERS: u8 = 1;
+
+/// Type of a frame (RFC 9113 section 6.8).
+pub const GOAWAY: u8 = 7;

@@ -19,7 +19,7 @@ use rustls::{
     SupportedProtocolVersion,
 };
 
-use super::http2::frame;
+use super::http2::{GOAWAY, frame};
 
 /// Who issues certificates.
 pub struct Authority {
@@ -182,6 +182,28 @@ pub struct TlsClient {
 }
 
 impl TlsClient {
+    /// Sends frames of HTTP/2, and reads on until one of this kind comes; its payload.
+    ///
+    /// # Errors
+    /// The connection ended before.
+    ///
+    /// # Panics
+    /// A GOAWAY came that nobody waits for.
+    pub fn http2_until(&mut self, send: &[u8], kind: u8) -> io::Result<Vec<u8>> {
+        let mut io = self.io();
+        io.write_all(send)?;
+        loop {
+            let mut head = [0; 9];
+            io.read_exact(&mut head)?;
+            let mut payload = vec![0; usize::from(head[1]) << 8 | usize::from(head[2])];
+            io.read_exact(&mut payload)?;
+            if head[3] == kind {
+                return Ok(payload);
+            }
+            assert_ne!(head[3], GOAWAY, "nothing is wrong");
+        }
+    }
+
     /// Connects and shakes hands.
     ///
     /// # Errors
