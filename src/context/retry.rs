@@ -114,7 +114,7 @@ mod tests {
     fn methods_and_reasons_are_those_that_are_written() {
         let written = Retry {
             on: Some(vec![Trigger::Unavailable, Trigger::Reset]),
-            methods: Some(vec!["GET".into(), "POST".into()]),
+            methods: Some(vec!["GET", "POST"]),
             ..Retry::default()
         };
         let plan = RetryPlan::of(&written);
