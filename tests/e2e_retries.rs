@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use harness::client::{ask, plain_get};
 use harness::http2::block_on;
+use harness::http2_origin::{Http2Origin, Seen};
 use harness::origin::Op;
 use harness::proxy::{endpoint, route, upstream};
 use harness::{Client, Origin, Proxy, Response, Settings, ms, poll};
@@ -359,6 +360,46 @@ fn http2_bodies_are_sent_again(driver: &'static str) {
     assert_eq!(count(&bad), 2, "half of them were tried there first");
 }
 
+/// An origin that speaks HTTP/2 and does not answer: its stream is given up, and the next try has the
+/// whole body again, from clients of either version.
+fn http2_upstreams_get_bodies_again(driver: &'static str) {
+    let origin = Http2Origin::start();
+    let keys = "on = [\"timeout\"], tries = 2, methods = [\"PUT\"], per_try_timeout = \"300ms\"";
+    let section = upstream(
+        "main",
+        &[endpoint(&origin.address, 1)],
+        &format!("{TIMEOUTS}\nprotocol = \"http2\"\nretry = {{ {keys} }}"),
+    );
+    let settings = Settings::new(driver, "").listener("h2c = true\n").upstreams(section);
+    let proxy = Proxy::start(settings);
+    let chunk = format!("3e8\r\n{}\r\n", "x".repeat(1_000));
+    let head = "PUT /sleep/5000 HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let answer = send(&proxy, &format!("{head}{}0\r\n\r\n", chunk.repeat(30)));
+    assert_eq!((answer.status, answer.code()), (504, Some("response_timeout".into())));
+    let whole = || {
+        origin.look(|record| {
+            let right = |seen: &&Seen| seen.whole && seen.body == vec![b'x'; 30_000];
+            record.requests.iter().filter(right).count()
+        })
+    };
+    assert_eq!((origin.count(), whole()), (2, 2), "both tries had all of it");
+    block_on(async {
+        let socket = tokio::net::TcpStream::connect(proxy.address).await.expect("a connection");
+        let (sender, connection) = h2::client::handshake(socket).await.expect("a handshake");
+        tokio::spawn(connection);
+        let mut sender = sender.ready().await.expect("ready");
+        let request = http::Request::put("http://a.test/sleep/5000").body(()).expect("a request");
+        let (answer, mut body) = sender.send_request(request, false).expect("sent");
+        for piece in 1..=30 {
+            body.send_data(vec![b'x'; 1_000].into(), piece == 30).expect("sent");
+        }
+        assert_eq!(answer.await.expect("an answer").status(), 504);
+    });
+    assert_eq!((origin.count(), whole()), (4, 4), "both tries had all of it");
+    assert_eq!(origin.look(|record| record.connections), 1, "only streams were given up");
+    assert!(poll(ms(2_000), || proxy.metric("ringway_upstream_http2_streams", "") == 0.0));
+}
+
 macro_rules! on_both {
     ($($name:ident)*) => {
         mod io_uring { $(#[test] fn $name() { super::$name("io_uring"); })* }
@@ -371,5 +412,5 @@ on_both! {
     resets_are_tried_again interim_answers_end_the_tries a_try_has_a_time_of_its_own
     bodies_are_sent_again early_answers_leave_a_body_whole long_bodies_are_sent_once
     an_outage_is_not_multiplied refusals_are_not_multiplied routes_say_otherwise
-    http2_bodies_are_sent_again
+    http2_bodies_are_sent_again http2_upstreams_get_bodies_again
 }
