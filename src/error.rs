@@ -155,8 +155,14 @@ kinds! {
     NoEndpoint "no_endpoint" 503 Upstream No Keep "dns_error" "The upstream has no endpoint.";
     /// A breaker lets only a part of the upstream's requests through, or none (B4).
     BreakerOpen "breaker_open" 503 Upstream No Keep "destination_unavailable" "The upstream is given a rest after failures.";
-    /// A cap on requests in flight or connections was reached.
+    /// The upstream's `in_flight_max` was reached (B1).
     AtCapacity "at_capacity" 503 Gateway No Keep "connection_limit_reached" "The upstream is at its limit.";
+    /// The route's `in_flight_max` was reached (B1).
+    RouteAtCapacity "route_at_capacity" 503 Gateway No Keep "connection_limit_reached" "The route is at its limit.";
+    /// As many requests wait for the upstream as may (B1).
+    QueueFull "queue_full" 503 Gateway No Keep "connection_limit_reached" "Too many requests wait for the upstream.";
+    /// The upstream had no place for the request in the time that it may wait (B1).
+    QueueTimeout "queue_timeout" 503 Gateway No Keep "connection_limit_reached" "The upstream had no place in time.";
 }
 
 impl ErrorKind {

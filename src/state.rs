@@ -3,8 +3,10 @@
 //! Owned by the worker and lent to `serve`. Pools, balancers and counts are keyed by ids that the
 //! control thread assigns from identity, so that the same id keeps its state over a reload.
 
+pub mod gates;
 pub mod held;
 
+pub use gates::Gates;
 pub use held::{Held, Holders, Plans};
 
 use std::cell::{Cell, RefCell};
@@ -21,6 +23,7 @@ use crate::limits::POOL_PEEKS_PER_SWEEP;
 use crate::observe::access_log::LogBuffer;
 use crate::observe::{WorkerCounters, WorkerSeries};
 use crate::snapshot::Snapshot;
+use crate::upstream::bulkhead::share;
 use crate::upstream::{Endpoint, EndpointId, Standing, Standings, Upstream, UpstreamId};
 
 /// One core's state.
@@ -51,6 +54,8 @@ pub struct Core {
     started: Instant,
     /// The exchanges that may hold a snapshot.
     pub holders: Holders,
+    /// Requests in flight on the routes that bound them.
+    pub gates: Gates,
 }
 
 /// A snapshot on this core: cloning the `Rc` is how an exchange pins it, without an atomic count.
@@ -92,6 +97,7 @@ impl Core {
             date_at_ms: Cell::new(0),
             started: Instant::now(),
             holders: Holders::default(),
+            gates: Gates::default(),
         });
         core.apply(snapshot);
         core.refresh_date(0);
@@ -124,6 +130,11 @@ impl Core {
                 .collect();
             let upstream = self.upstream(plan.id).unwrap_or_else(|| Upstream::new(plan));
             upstream.apply(plan, members, (self.index, self.workers));
+            let adaptive = upstream.bulkhead.is_adaptive();
+            upstream.bulkhead.configure(plan, self.index, self.workers);
+            if adaptive && !upstream.bulkhead.is_adaptive() {
+                self.series.upstream(plan.id.0, |it| it.limit.set(0));
+            }
             upstreams.set(plan.id.0, upstream);
         }
         for (id, endpoint) in self.endpoints.borrow().iter() {
@@ -141,6 +152,7 @@ impl Core {
         let format = snapshot.access_log.as_ref().map(|plan| plan.format);
         self.log.borrow_mut().set_format(format);
         self.series.retain(&snapshot.names);
+        self.gates.retain(|route| snapshot.names.routes.holds(route));
         self.counters.snapshot_version.set(snapshot.version);
         self.snapshot.replace(Rc::new(Pinned(snapshot)));
         self.holders.unpin_all(&|id| before.get(id.0).cloned());
@@ -178,6 +190,11 @@ impl Core {
             }
         }
         upstreams.iter().for_each(|(_, it)| it.refresh());
+    }
+
+    /// What this core has of a number for all workers, and at least one.
+    pub fn share(&self, all: usize) -> usize {
+        share(all, self.index, self.workers)
     }
 
     /// Milliseconds since the core started, by the clock.

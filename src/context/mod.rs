@@ -3,11 +3,13 @@
 pub mod condition;
 mod groups;
 pub mod pattern;
+pub mod retry;
 pub mod source;
 pub mod target;
 pub mod template;
 
 pub use condition::Condition;
+pub use retry::RetryPlan;
 pub use source::{Matched, Source};
 pub use template::{Scope, Template};
 

@@ -43,6 +43,10 @@ pub enum Wait {
     ClientGone,
     /// The next stream of a connection, with a read pending: a drain ends it at once.
     Streams,
+    /// The head of an answer to one try.
+    Try,
+    /// A place at an upstream.
+    Queue,
 }
 
 /// What an expiry acts on.
@@ -62,7 +66,7 @@ pub struct Target {
 impl Wait {
     /// The kind with this number in a deadline slot.
     pub fn of(number: u8) -> Option<Wait> {
-        const ALL: [Wait; 16] = [
+        const ALL: [Wait; 18] = [
             Wait::Idle,
             Wait::Parked,
             Wait::Head,
@@ -79,13 +83,15 @@ impl Wait {
             Wait::Handshake,
             Wait::ClientGone,
             Wait::Streams,
+            Wait::Try,
+            Wait::Queue,
         ];
         ALL.get(usize::from(number).wrapping_sub(1)).copied()
     }
 
     /// Whether the client is watched for a reset during it: nothing else would tell.
     pub fn watches_client(self) -> bool {
-        matches!(self, Wait::ResponseHead | Wait::ResponseBody | Wait::Filter)
+        matches!(self, Wait::ResponseHead | Wait::ResponseBody | Wait::Filter | Wait::Queue)
     }
 
     /// Ends the wait, so that whoever waits sees an end or an error and looks for the reason.
@@ -107,6 +113,8 @@ impl Wait {
             | Wait::ResponseHead
             | Wait::ResponseBody
             | Wait::Filter
+            | Wait::Try
+            | Wait::Queue
             | Wait::ClientGone => {
                 upstream(Shutdown::Both);
             }

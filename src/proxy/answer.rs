@@ -31,6 +31,8 @@ pub(super) struct Relayed {
     pub close: bool,
     /// Whether the upstream switched protocols: both connections become a tunnel.
     pub tunnel: bool,
+    /// Whether it was given up for another try; the client was told nothing.
+    pub given_up: bool,
 }
 
 /// Reads the answer and passes it on.
@@ -54,6 +56,9 @@ pub(super) async fn relay(answer: &mut Answer, job: &Job<'_>) -> Result<Relayed,
             ErrorKind::UpstreamClosed if interim > 0 => ErrorKind::ResponseIncomplete,
             kind => kind,
         })?;
+        if !matches!(answer.head.status, 100 | 102..200) {
+            job.head_came()?;
+        }
         match answer.head.status {
             101 if is_awaited_upgrade(answer, job) => {
                 return Ok(Relayed { tunnel: true, close: true, ..Relayed::default() });
@@ -73,6 +78,13 @@ pub(super) async fn relay(answer: &mut Answer, job: &Job<'_>) -> Result<Relayed,
             }
             // Servers say so when they time an idle connection out (RFC 9110 section 15.5.9).
             408 if job.may_be_stale() => return Err(ErrorKind::UpstreamClosed),
+            _ if job.gives_up(answer) => {
+                return Ok(Relayed {
+                    reusable: clean && is_whole(answer, job),
+                    given_up: true,
+                    ..Relayed::default()
+                });
+            }
             _ => break,
         }
         interim += 1;
@@ -84,6 +96,17 @@ pub(super) async fn relay(answer: &mut Answer, job: &Job<'_>) -> Result<Relayed,
             Ok(Relayed { reusable: relayed.reusable && clean, ..relayed })
         }
     }
+}
+
+/// Whether an answer that nobody is to see has come with its head to its end.
+fn is_whole(answer: &Answer, job: &Job<'_>) -> bool {
+    let Ok(framing) = response_framing(&answer.head, job.context.facts.is_head) else {
+        return false;
+    };
+    let rest = answer.head.rest();
+    let step = Body::new(framing.body).advance(rest);
+    let whole = step.is_ok_and(|step| step.done && step.consumed == rest.len());
+    job.origin.get().is_none() && framing.reusable && whole
 }
 
 /// Whether a 101 switches to a protocol that was offered (RFC 9110 section 7.8).
@@ -130,6 +153,7 @@ async fn relay_interim(answer: &mut Answer, job: &Job<'_>) -> Result<(), ErrorKi
         encode_response(out, answer.head.bytes.filled(), &answer.head, &edit);
         write_client(out, job).await.map_err(client_gone)?;
     }
+    answer.interim = true;
     let mut bytes = std::mem::take(&mut answer.head.bytes);
     bytes.consume(answer.head.head_len);
     answer.head.reset();
@@ -167,7 +191,8 @@ async fn relay_final(answer: &mut Answer, job: &Job<'_>) -> Result<Relayed, Erro
         answer.body_at = Some(Instant::now());
         done = true;
     }
-    Ok(Relayed { reusable: framing.reusable && done && clean, close, tunnel: false })
+    let reusable = framing.reusable && done && clean;
+    Ok(Relayed { reusable, close, ..Relayed::default() })
 }
 
 impl Answer {

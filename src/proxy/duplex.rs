@@ -3,8 +3,10 @@
 use super::answer::{self, Relayed};
 use super::exchange::{Answer, Upload};
 use super::forward::Job;
+use super::kept::Kept;
 use crate::base::buffer::Buf;
 use crate::error::ErrorKind;
+use crate::http1::body::Body;
 use crate::http1::conn::write_all;
 use crate::io::runtime::join;
 use crate::io::wait::Timer;
@@ -20,12 +22,14 @@ pub(super) async fn run(
 ) -> Result<Relayed, ErrorKind> {
     let mut first = std::mem::take(&mut answer.scratch);
     first.extend(&job.context.request.rest()[..upload.relay]);
-    let Upload { body, behind, bytes, cancel, .. } = upload;
+    if job.context.timing.retries > 0 {
+        upload.begin_anew(job)?;
+    }
+    let Upload { body, behind, bytes, cancel, kept, spent, .. } = upload;
     let cancel: &Cancel = cancel;
-    let timer = job
-        .upload
-        .get_or_init(|| Timer::new(&job.core.deadlines, job.down.target(Some(job.lease.handle()))));
-    let mut pump = Pump { body, behind, bytes, cancel, timer, job };
+    let timer = job.upload_timer();
+    let kept = kept.as_deref_mut();
+    let mut pump = Pump { body, behind, bytes, cancel, kept, spent, timer, job };
     together(pump.run(first), answer, job, || cancel.cancel()).await
 }
 
@@ -61,10 +65,12 @@ pub(super) async fn together(
 
 /// The upload.
 struct Pump<'a> {
-    body: &'a mut crate::http1::body::Body,
+    body: &'a mut Body,
     behind: &'a mut Buf,
     bytes: &'a mut u64,
     cancel: &'a Cancel,
+    kept: Option<&'a mut Kept>,
+    spent: &'a mut bool,
     timer: &'a Timer,
     job: &'a Job<'a>,
 }
@@ -99,6 +105,9 @@ impl Pump<'_> {
             *self.behind = Buf::for_head();
             self.behind.reserve(buf.len() - step.consumed);
             self.behind.extend(&buf.filled()[step.consumed..]);
+            if let Some(kept) = &mut self.kept {
+                kept.cut(buf.len() - step.consumed);
+            }
         }
         buf.truncate(step.relay);
         if step.done {
@@ -109,6 +118,12 @@ impl Pump<'_> {
 
     /// Reads more of the body; `None` when the answer is over.
     async fn receive(&mut self, mut buf: Buf) -> Result<Option<Buf>, ErrorKind> {
+        if let Some(kept) = &mut self.kept {
+            buf.clear();
+            if kept.replay(&mut buf) {
+                return Ok(Some(buf));
+            }
+        }
         // A client that sends fast gets a large buffer, a slow one does not hold one.
         if buf.spare() == 0 && buf.capacity() <= HEAD_BUFFER_BYTES {
             buf = Buf::for_body();
@@ -117,12 +132,25 @@ impl Pump<'_> {
         self.timer.arm(Wait::RequestBody, self.job.listener().body_timeout_ms);
         let (result, buf) = self.job.down.stream().read_cancelable(buf, self.cancel).await;
         match result {
-            Ok(count) if count > 0 => Ok(Some(buf)),
+            Ok(count) if count > 0 => {
+                self.keep(&buf);
+                Ok(Some(buf))
+            }
             Err(error) if Cancel::is_canceled(&error) && self.job.answer_done.get() => Ok(None),
             _ if self.job.answer_done.get() => Ok(None),
             _ if self.timer.expired() == Some(Wait::RequestBody) => Err(ErrorKind::BodyTimeout),
             _ => Err(ErrorKind::ClientAborted),
         }
+    }
+
+    /// Keeps what was just read for another try, as long as it fits.
+    fn keep(&mut self, buf: &Buf) {
+        *self.spent = true;
+        if let Some(kept) = &mut self.kept {
+            kept.push(buf.filled(), self.job.answer_done.get());
+        }
+        let whole = self.kept.as_ref().is_some_and(|kept| kept.is_whole());
+        self.job.replayable.set(whole);
     }
 
     /// Writes to the upstream; `None` when it takes no more, which its answer may explain.
@@ -134,7 +162,25 @@ impl Pump<'_> {
     }
 }
 
+impl Upload {
+    /// Goes back to where the body stood before anything of it was read.
+    fn begin_anew(&mut self, job: &Job<'_>) -> Result<(), ErrorKind> {
+        self.body = Body::new(job.context.facts.framing);
+        let step = self.body.advance(&job.context.request.rest()[..self.in_hand])?;
+        self.bytes = step.data as u64;
+        Ok(())
+    }
+}
+
 impl Job<'_> {
+    /// Bounds the upload.
+    pub(super) fn upload_timer(&self) -> &Timer {
+        self.upload.get_or_init(|| {
+            let target = self.down.target(Some(self.lease.handle()));
+            Box::new(Timer::new(&self.core.deadlines, target))
+        })
+    }
+
     /// The upload has ended, `whole` or not; from now on it is for the upstream to answer.
     pub(super) fn upload_ended(&self, timer: &Timer, whole: bool) -> Result<(), ErrorKind> {
         if timer.expired() == Some(Wait::UpstreamWrite) {

@@ -4,8 +4,9 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Instant;
 
+use super::kept::Kept;
 use crate::base::buffer::Buf;
-use crate::context::RequestContext;
+use crate::context::{RequestContext, RetryPlan};
 use crate::error::ErrorKind;
 use crate::filter::Progress;
 use crate::http::{BodyFraming, ResponseHead};
@@ -14,7 +15,10 @@ use crate::http1::head::{RequestParser, ResponseParser};
 use crate::io::Cancel;
 use crate::limits::{EXCHANGE_BYTES_KEPT, EXCHANGES_KEPT};
 use crate::route::RoutePlan;
+use crate::state::gates::Passage;
 use crate::state::{Core, Held};
+use crate::upstream::bulkhead::Permit;
+use crate::upstream::trial::Trial;
 use crate::upstream::{Endpoint, Settings, Upstream};
 
 /// A request being served.
@@ -49,6 +53,14 @@ pub struct Matched {
     pub settings: Option<Rc<Settings>>,
     /// The endpoint of the last try.
     pub endpoint: Option<Rc<Endpoint>>,
+    /// Whether the next try is to have a connection that is new.
+    pub anew: bool,
+    /// Its place in flight on the route.
+    pub passage: Option<Passage>,
+    /// Its place in flight at the upstream.
+    pub permit: Option<Permit>,
+    /// What it holds where it is to show whether the upstream has recovered.
+    pub trial: Option<Trial>,
 }
 
 impl Matched {
@@ -62,6 +74,10 @@ impl Matched {
             upstream: None,
             settings: None,
             endpoint: None,
+            anew: false,
+            passage: None,
+            permit: None,
+            trial: None,
         }
     }
 
@@ -83,6 +99,13 @@ impl Matched {
         self.endpoint.as_ref().map_or("", |endpoint| &endpoint.plan.authority)
     }
 
+    /// Gives its places in flight back.
+    pub fn leave(&mut self) {
+        self.permit = None;
+        self.trial = None;
+        self.passage = None;
+    }
+
     fn reset(&mut self) {
         self.held.clear();
         self.terms = Terms::default();
@@ -91,6 +114,8 @@ impl Matched {
         self.upstream = None;
         self.settings = None;
         self.endpoint = None;
+        self.anew = false;
+        self.leave();
     }
 }
 
@@ -103,6 +128,10 @@ pub struct Terms {
     pub response_timeout_ms: Option<u64>,
     /// See [`RoutePlan::total_timeout_ms`].
     pub total_timeout_ms: Option<u64>,
+    /// See [`RoutePlan::in_flight_max`].
+    pub in_flight_max: Option<usize>,
+    /// `retry` of the route.
+    pub retry: Option<RetryPlan>,
 }
 
 impl Terms {
@@ -118,6 +147,8 @@ impl Terms {
             body_bytes_max: route.body_bytes_max,
             response_timeout_ms: route.response_timeout_ms,
             total_timeout_ms: route.total_timeout_ms,
+            in_flight_max: route.in_flight_max(),
+            retry: route.extra.as_ref().and_then(|extra| extra.retry),
         }
     }
 }
@@ -138,6 +169,8 @@ pub struct Upload {
     pub behind: Buf,
     /// Whether more of the body was taken than can be sent a second time.
     pub spent: bool,
+    /// What was taken, where it is kept for another try.
+    pub kept: Option<Box<Kept>>,
     /// Body bytes taken from the client.
     pub bytes: u64,
     /// Ends the read of the upload when the answer is over.
@@ -157,6 +190,8 @@ pub struct Answer {
     pub scratch: Buf,
     /// Status of the final answer once it is begun, 0 before.
     pub status: u16,
+    /// Whether an interim answer was passed on.
+    pub interim: bool,
     /// The error that ended the exchange, if one did.
     pub error: Option<ErrorKind>,
     /// Body bytes given to the client.
@@ -194,6 +229,7 @@ impl Exchange {
                 relay: 0,
                 whole: true,
                 spent: false,
+                kept: None,
                 behind: Buf::empty(),
                 bytes: 0,
                 cancel: Cancel::default(),
@@ -222,11 +258,13 @@ impl Exchange {
         self.upload.relay = 0;
         self.upload.whole = true;
         self.upload.spent = false;
+        self.upload.kept = None;
         self.upload.bytes = 0;
         self.answer.head.reset();
         self.answer.body = Body::Done;
         self.answer.scratch = Buf::empty();
         self.answer.status = 0;
+        self.answer.interim = false;
         self.answer.error = None;
         self.answer.bytes = 0;
         self.answer.head_at = None;

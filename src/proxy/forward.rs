@@ -11,19 +11,21 @@ use super::bridge;
 use super::duplex;
 use super::exchange::{Exchange, Matched};
 use super::filters::left_ms;
+use super::queue;
+use super::retry::{self, Failed};
 use super::target;
 use super::tunnel;
 use super::{Downstream, Next};
 use crate::base::buffer::Buf;
 use crate::context::RequestContext;
-use crate::error::{ErrorKind, Retry};
+use crate::error::ErrorKind;
 use crate::http::BodyFraming;
 use crate::http1::conn::write_all;
 use crate::http1::encode::{RequestEdit, encode_request};
 use crate::http2::OriginStream;
 use crate::io::wait::Timer;
 use crate::io::{Shutdown, Stream, Wait};
-use crate::limits::TRIES_MAX;
+use crate::limits::TIMEOUT_MS_MIN;
 use crate::observe::series::EndpointSeries;
 use crate::snapshot::ListenerPlan;
 use crate::state::Core;
@@ -65,14 +67,18 @@ pub(super) struct Job<'a> {
     pub origin: OnceCell<Box<OriginStream>>,
     /// Bounds the whole request, where the route asks for it (B9).
     pub total: Option<&'a Timer>,
+    /// Bounds the try up to the head of its answer, where that is asked for.
+    pub try_bound: Option<Box<Timer>>,
     /// Bounds the upload, where the body did not come with the head.
-    pub upload: OnceCell<Timer>,
+    pub upload: OnceCell<Box<Timer>>,
     /// Whether the request has been sent to its end.
     pub request_done: Cell<bool>,
     /// Whether the answer is over.
     pub answer_done: Cell<bool>,
     /// Whether the upstream's connection was shut down from here.
     pub stopped: Cell<bool>,
+    /// Whether the body can be sent from its beginning once more.
+    pub replayable: Cell<bool>,
     /// Whether an origin that speaks HTTP/2 was asked for a tunnel.
     pub tunnel_begun: Cell<bool>,
 }
@@ -90,47 +96,38 @@ impl<'a> std::ops::Deref for Job<'a> {
 /// # Errors
 /// What went wrong; whether an answer has been begun stands in the exchange.
 pub(super) async fn forward(exchange: &mut Exchange, place: &Place<'_>) -> Result<Next, ErrorKind> {
-    let upstream = exchange.matched.upstream.clone().ok_or(ErrorKind::NoEndpoint)?;
-    let _permit = upstream.admit()?;
-    let total = total_timer(exchange, place);
-    let mut endpoint = target::pick(exchange, place, &upstream, None)?;
-    let mut in_flight = place.core.series.in_flight(upstream.id.0, endpoint.id.0);
-    let mut pooled = true;
-    for left in (0..TRIES_MAX).rev() {
-        exchange.matched.endpoint = Some(endpoint.clone());
-        let attempt = Attempt {
-            place,
-            endpoint: &endpoint,
-            total: total.as_ref(),
-            // After a stale connection its neighbours are no better: a new one.
-            pooled,
-        };
-        let ended = attempt.run(exchange).await;
-        let failed = ended.as_ref().err().map(|failed| (failed.kind, failed.stale));
-        balance::finish(exchange, place, &upstream, &endpoint, failed);
-        match ended {
-            Err(_) if has_expired(total.as_ref()) => return Err(ErrorKind::TotalTimeout),
-            Err(failed) if left > 0 && failed.allows_retry(exchange) => {
-                place.core.series.endpoint(endpoint.id.0, |it| it.retries.increment());
-                // One that cannot be reached is not tried again: another one is, if there is one.
-                // One that refused may have room again, or a new connection.
-                let retry = failed.kind.retry();
-                if retry != Retry::Stale {
-                    match target::pick(exchange, place, &upstream, Some(endpoint.id)) {
-                        Ok(other) => endpoint = other,
-                        Err(_) if retry == Retry::Unseen => {}
-                        Err(_) => return Err(failed.kind),
-                    }
-                    in_flight.move_to(endpoint.id.0);
-                }
-                place.core.counters.retries.increment();
-                exchange.context.timing.retries += 1;
-                pooled = false;
-            }
-            done => return done.map_err(|failed| failed.kind),
-        }
+    if let Some(ticket) = queue::enter(exchange, place)? {
+        Box::pin(queue::wait(ticket, exchange, place)).await?;
     }
-    Err(ErrorKind::NoEndpoint)
+    let total = total_timer(exchange, place);
+    let (mut endpoint, mut in_flight) = {
+        let upstream = exchange.matched.upstream.clone().ok_or(ErrorKind::NoEndpoint)?;
+        let endpoint = target::pick(exchange, place, &upstream, None)?;
+        retry::begin(exchange, place, &upstream);
+        let in_flight = place.core.series.in_flight(upstream.id.0, endpoint.id.0);
+        (endpoint, in_flight)
+    };
+    loop {
+        exchange.matched.endpoint = Some(endpoint.clone());
+        let attempt = Attempt { place, endpoint: &endpoint, total: total.as_ref() };
+        let tried = attempt.run(exchange).await;
+        // Once more, rather than all the time: every request in flight would be larger by it.
+        let upstream = exchange.matched.upstream.clone().ok_or(ErrorKind::NoEndpoint)?;
+        let failed = tried.as_ref().err().map(|failed| (failed.kind, failed.stale));
+        balance::finish(exchange, place, &upstream, &endpoint, failed);
+        if upstream.bulkhead.is_adaptive() {
+            queue::observe(exchange, place, &upstream, failed.map(|(kind, _)| kind));
+        }
+        let failed = match tried {
+            Ok(next) => return Ok(next),
+            Err(_) if has_expired(total.as_ref()) => return Err(ErrorKind::TotalTimeout),
+            Err(failed) => failed,
+        };
+        endpoint = retry::next(exchange, place, &upstream, &endpoint, &failed)?;
+        in_flight.move_to(endpoint.id.0);
+        // After a stale connection its neighbours are no better: a new one.
+        exchange.matched.anew = !failed.given_up;
+    }
 }
 
 fn total_timer(exchange: &Exchange, place: &Place<'_>) -> Option<Timer> {
@@ -139,25 +136,6 @@ fn total_timer(exchange: &Exchange, place: &Place<'_>) -> Option<Timer> {
     let timer = Timer::new(&place.core.deadlines, place.down.target(None));
     timer.arm(Wait::Total, total_ms);
     Some(timer)
-}
-
-/// Why a try ended without an answer.
-struct Failed {
-    kind: ErrorKind,
-    /// Whether the connection may have been stale and the request can be replayed.
-    stale: bool,
-}
-
-impl Failed {
-    /// Nothing is tried again once an answer has been begun.
-    fn allows_retry(&self, exchange: &Exchange) -> bool {
-        let safe = match self.kind.retry() {
-            Retry::No => false,
-            Retry::Stale => self.stale && !exchange.upload.spent,
-            Retry::Unsent | Retry::Unseen => !exchange.upload.spent,
-        };
-        safe && exchange.answer.status == 0
-    }
 }
 
 fn has_expired(total: Option<&Timer>) -> bool {
@@ -169,7 +147,6 @@ struct Attempt<'a> {
     place: &'a Place<'a>,
     endpoint: &'a Rc<Endpoint>,
     total: Option<&'a Timer>,
-    pooled: bool,
 }
 
 impl Attempt<'_> {
@@ -185,12 +162,12 @@ impl Attempt<'_> {
             Err(kind) => {
                 let failed = |it: &EndpointSeries| it.connect_failures.increment();
                 self.place.core.series.endpoint(self.endpoint.id.0, failed);
-                return Err(Failed { kind, stale: false });
+                return Err(Failed::of(kind));
             }
         }
         // It passed while nothing was connected that it could have acted on.
         if has_expired(self.total) {
-            return Err(Failed { kind: ErrorKind::TotalTimeout, stale: false });
+            return Err(Failed::of(ErrorKind::TotalTimeout));
         }
         let Exchange { context, upload, answer, matched, .. } = exchange;
         let job = Job {
@@ -200,15 +177,17 @@ impl Attempt<'_> {
             lease: attached.lease(),
             origin: OnceCell::new(),
             total: self.total,
+            try_bound: self.try_bound(matched, context, &attached),
             upload: OnceCell::new(),
             request_done: Cell::new(upload.whole),
             answer_done: Cell::new(false),
             stopped: Cell::new(false),
+            replayable: Cell::new(upload.whole || upload.is_kept()),
             tunnel_begun: Cell::new(false),
         };
-        // RFC 9110 section 9.2.2; a body that is still to come may turn out unread.
-        let replayable = context.facts.idempotent && (upload.whole || job.is_across());
-        let stale = replayable && job.lease.reused;
+        // Whether its body is still there shows when the try is over.
+        let stale = job.lease.reused && job.may_be_repeated();
+        let failed = |kind| Failed { kind: job.reason(kind), stale, given_up: false };
         context.request.failpoint("pool");
         let relayed = if job.is_across() {
             Box::pin(bridge::run(upload, answer, &job)).await
@@ -228,20 +207,35 @@ impl Attempt<'_> {
         let relayed = match relayed {
             Ok(relayed) if relayed.tunnel => {
                 let tunnel = Box::pin(tunnel::run(upload, answer, &job)).await;
-                return tunnel.map_err(|kind| Failed { kind: job.reason(kind), stale });
+                return tunnel.map_err(failed);
             }
             Ok(relayed) => relayed,
-            Err(kind) => return Err(Failed { kind: job.reason(kind), stale }),
+            Err(kind) => return Err(failed(kind)),
         };
         if relayed.reusable && job.request_done.get() && !job.was_cut() {
             let idle_max = job.settings().idle_connections_max;
             attached.release(self.place.core.now_ms(), idle_max);
         }
-        Ok(if relayed.close { Next::Close } else { Next::KeepAlive })
+        relayed.next()
+    }
+
+    /// The bound of the try; what connecting took is no longer in it.
+    fn try_bound(
+        &self,
+        matched: &Matched,
+        context: &RequestContext,
+        attached: &Attached<'_>,
+    ) -> Option<Box<Timer>> {
+        let bound_ms = retry::plan(matched).per_try_timeout_ms?;
+        let spent_ms = context.timing.connect_us.map_or(0, |us| us / 1_000);
+        let target = self.place.down.target(Some(attached.lease().handle()));
+        let timer = Timer::new(&self.place.core.deadlines, target);
+        timer.arm(Wait::Try, bound_ms.saturating_sub(spent_ms).max(TIMEOUT_MS_MIN));
+        Some(Box::new(timer))
     }
 
     async fn connection(&self, exchange: &mut Exchange) -> Result<Lease, ErrorKind> {
-        if self.pooled
+        if !exchange.matched.anew
             && let Some(lease) = acquire(self.endpoint)
         {
             return Ok(lease);
@@ -249,7 +243,8 @@ impl Attempt<'_> {
         let left_ms = self.total.map_or(u64::MAX, Timer::left_ms);
         let began = Instant::now();
         let connect_ms = exchange.matched.settings().connect_timeout_ms;
-        let bound_ms = connect_ms.min(left_ms);
+        let try_ms = retry::plan(&exchange.matched).per_try_timeout_ms.unwrap_or(u64::MAX);
+        let bound_ms = connect_ms.min(left_ms).min(try_ms);
         let version = self.endpoint.plan.outgoing.send_proxy;
         let header = version
             .map(|version| announce::header(version, self.place.down, &exchange.context))
@@ -354,8 +349,20 @@ impl Job<'_> {
     pub(super) fn may_be_stale(&self) -> bool {
         self.lease.reused
             && self.origin.get().is_none()
-            && self.context.facts.idempotent
+            && self.may_be_repeated()
             && self.context.facts.framing == BodyFraming::None
+    }
+
+    /// The head of the final answer has come: the try has kept to its bound, or not.
+    pub(super) fn head_came(&self) -> Result<(), ErrorKind> {
+        match &self.try_bound {
+            Some(bound) if bound.expired().is_some() => Err(ErrorKind::ResponseTimeout),
+            Some(bound) => {
+                bound.disarm();
+                Ok(())
+            }
+            None => Ok(()),
+        }
     }
 
     /// Stops both directions of the upstream's connection.
@@ -371,13 +378,17 @@ impl Job<'_> {
         self.stopped.get()
             || expired(&self.down.timer)
             || self.total.is_some_and(expired)
-            || self.upload.get().is_some_and(expired)
+            || self.try_bound.as_deref().is_some_and(expired)
+            || self.upload.get().is_some_and(|timer| expired(timer))
     }
 
     /// What an error really was: a deadline that ended the wait, or what it looked like.
     pub(super) fn reason(&self, kind: ErrorKind) -> ErrorKind {
         if has_expired(self.total) {
             return ErrorKind::TotalTimeout;
+        }
+        if has_expired(self.try_bound.as_deref()) {
+            return ErrorKind::ResponseTimeout;
         }
         match self.down.timer.expired() {
             Some(Wait::ResponseHead) => ErrorKind::ResponseTimeout,

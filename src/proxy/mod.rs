@@ -11,8 +11,11 @@ mod balance;
 mod bridge;
 mod duplex;
 mod filters;
+mod kept;
+mod queue;
 mod record;
 mod respond;
+mod retry;
 mod target;
 mod tunnel;
 

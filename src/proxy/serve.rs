@@ -47,6 +47,7 @@ pub fn serve<'a>(
     async move {
         let served = catch_panic(run(exchange, &place)).await;
         place.down.timer.disarm();
+        exchange.matched.leave();
         let next = match served {
             Some(Ok(next)) => next,
             Some(Err(ended)) => Box::pin(respond::answer(exchange, &place, ended)).await,

@@ -6,7 +6,7 @@ use super::action::{Action, Directed};
 use super::path::Matcher;
 use super::rewrite::Rewrite;
 use crate::context::condition::all_hold;
-use crate::context::{Condition, Matched, RequestContext, Scope, Template};
+use crate::context::{Condition, Matched, RequestContext, RetryPlan, Scope, Template};
 use crate::error::ErrorKind;
 use crate::http::uri::{Policy, valid_host};
 use crate::limits::PRIORITY_DEFAULT;
@@ -58,6 +58,10 @@ pub struct Extra {
     pub rewrite: Option<Rewrite>,
     /// `host_rewrite`: the Host that the upstream is sent.
     pub host_rewrite: Option<Template>,
+    /// `in_flight_max`, where given (B1).
+    pub in_flight_max: Option<usize>,
+    /// `retry`, in place of the upstream's.
+    pub retry: Option<RetryPlan>,
 }
 
 /// One of a route's `hosts`, in the form of [`crate::http::host::HostText`].
@@ -91,6 +95,12 @@ impl RoutePlan {
     /// `hosts`; none is any.
     pub fn hosts(&self) -> &[Host] {
         self.extra.as_ref().map_or(&[], |extra| &extra.hosts)
+    }
+
+    /// `in_flight_max`: requests in flight on this node. Divided by the workers.
+    #[inline]
+    pub fn in_flight_max(&self) -> Option<usize> {
+        self.extra.as_ref().and_then(|extra| extra.in_flight_max)
     }
 
     /// `when`

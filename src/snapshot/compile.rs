@@ -78,6 +78,7 @@ pub fn compile_tree(
         let owner = format!("upstream `{}`", upstream.name.value);
         upstreams::check_endpoints(&owner, &upstream.endpoints, &mut found);
         upstreams::check_outgoing(upstream, &mut found);
+        upstreams::check_places(upstream, &mut found);
         health::check(upstream, &mut found);
     });
     let whole: Vec<_> = rules.iter().filter_map(|(r, rule)| Some((*r, rule.as_ref()?))).collect();
@@ -245,7 +246,7 @@ fn snapshot(
         .iter()
         .flat_map(|l| listener_timeouts(l))
         .chain(upstreams.iter().flat_map(|u| upstreams::upstream_timeouts(u)))
-        .chain(config.routes.iter().flat_map(|r| [r.response_ms, r.total_ms]).flatten())
+        .chain(config.routes.iter().flat_map(routes::timeouts))
         .any(|timeout_ms| timeout_ms < 1_000);
     let fixed = Fixed {
         version,

@@ -14,7 +14,7 @@ use crate::config::{Diagnostic, Diagnostics};
 use crate::context::condition::pattern;
 use crate::context::pattern::Pattern;
 use crate::context::template::Availability;
-use crate::context::{Condition, Template};
+use crate::context::{Condition, RetryPlan, Template};
 use crate::http::host::{HostText, has_empty_label, host_name};
 use crate::http::uri::{Allow, Deny, valid_host};
 use crate::limits::*;
@@ -32,6 +32,7 @@ pub(super) struct Rule {
     rewrite: Option<Rewrite>,
     host_rewrite: Option<Template>,
     redirect: Option<Redirect>,
+    retry: Option<RetryPlan>,
 }
 
 /// Compiles what a route says of itself.
@@ -73,6 +74,7 @@ pub(super) fn rule(written: &written::Route<'_>, decoder: &mut Decoder) -> Optio
         rewrite: rewrite?,
         host_rewrite: host_rewrite?,
         redirect: redirect?,
+        retry: written.retry.as_ref().map(|retry| RetryPlan::of(&retry.value)),
     })
 }
 
@@ -170,6 +172,8 @@ fn check_upstream_keys(written: &written::Route<'_>, found: &mut Diagnostics) {
         ("skip_segments", written.skip_segments.as_ref().map(Spanned::span)),
         ("rewrite", written.rewrite.map(|node| node.span.clone())),
         ("host_rewrite", written.host_rewrite.map(|node| node.span.clone())),
+        ("in_flight_max", written.in_flight_max.as_ref().map(Spanned::span)),
+        ("retry", written.retry.as_ref().map(Spanned::span)),
     ];
     for (key, span) in spans {
         let Some(span) = span else { continue };
@@ -290,6 +294,12 @@ pub(super) fn warn_of_redirect(
     );
 }
 
+/// Every timeout of it.
+pub(super) fn timeouts(written: &written::Route<'_>) -> impl Iterator<Item = u64> {
+    let per_try_ms = written.retry.as_ref().and_then(|retry| retry.value.per_try_ms);
+    [written.response_ms, written.total_ms, per_try_ms].into_iter().flatten()
+}
+
 /// The plan of a route that was checked.
 pub(super) fn plan(
     written: &written::Route<'_>,
@@ -299,10 +309,12 @@ pub(super) fn plan(
     ids: &mut Ids,
 ) -> RoutePlan {
     let action = action(written, rule.redirect, upstreams);
-    let Rule { hosts, conditions, rewrite, host_rewrite, .. } = rule;
+    let Rule { hosts, conditions, rewrite, host_rewrite, retry, .. } = rule;
     let plain = hosts.is_empty() && conditions.is_empty();
-    let plain = plain && rewrite.is_none() && host_rewrite.is_none();
-    let extra = Extra { hosts, conditions, rewrite, host_rewrite };
+    let plain = plain && rewrite.is_none() && host_rewrite.is_none() && retry.is_none();
+    let in_flight_max = written.in_flight_max.as_ref().map(|max| max.value);
+    let plain = plain && in_flight_max.is_none();
+    let extra = Extra { hosts, conditions, rewrite, host_rewrite, in_flight_max, retry };
     RoutePlan {
         number: ids.route(&written.id.value),
         index,

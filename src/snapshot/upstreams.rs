@@ -9,6 +9,7 @@ use crate::config::read::Address;
 use crate::config::tree::Spanned;
 use crate::config::written::{self, Config, Route};
 use crate::config::{Diagnostic, Diagnostics};
+use crate::context::RetryPlan;
 use crate::io::connect::SocketOptions;
 use crate::limits::*;
 use crate::proxy_protocol::Version;
@@ -72,6 +73,27 @@ pub(super) fn check_outgoing(upstream: &written::Upstream, found: &mut Diagnosti
     }
 }
 
+/// There is one number of places, and a queue only where there is.
+pub(super) fn check_places(upstream: &written::Upstream, found: &mut Diagnostics) {
+    let name = &upstream.name.value;
+    match (&upstream.concurrency, upstream.in_flight_max, &upstream.queue) {
+        (Some(concurrency), Some(_), _) => {
+            let message = format!("upstream `{name}` has `concurrency` and `in_flight_max`");
+            let error = Diagnostic::error(concurrency.span(), message);
+            found.push(error.label("both bound the same").remedy("keep one of them"));
+        }
+        (None, None, Some(queue)) => {
+            let message = format!("nothing waits in the queue of upstream `{name}`");
+            found.push(
+                Diagnostic::error(queue.span(), message)
+                    .label("there is room for every request")
+                    .remedy("give it an `in_flight_max` or a `concurrency`, or remove `queue`"),
+            );
+        }
+        _ => {}
+    }
+}
+
 /// Upstreams that no route names.
 pub(super) fn unused_upstreams(config: &Config<'_>) -> Diagnostics {
     let mut warnings = Diagnostics::default();
@@ -89,7 +111,7 @@ pub(super) fn unused_upstreams(config: &Config<'_>) -> Diagnostics {
 }
 
 /// Every timeout of it.
-pub(super) fn upstream_timeouts(plan: &UpstreamPlan) -> [u64; 6] {
+pub(super) fn upstream_timeouts(plan: &UpstreamPlan) -> [u64; 7] {
     [
         plan.connect_timeout_ms,
         plan.response_timeout_ms,
@@ -97,6 +119,7 @@ pub(super) fn upstream_timeouts(plan: &UpstreamPlan) -> [u64; 6] {
         plan.idle_timeout_ms,
         plan.tunnel_timeout_ms,
         plan.tunnel_total_timeout_ms.unwrap_or(TUNNEL_IDLE_TIMEOUT_MS),
+        plan.retry.per_try_timeout_ms.unwrap_or(TIMEOUT_MS_MAX),
     ]
 }
 
@@ -127,11 +150,20 @@ pub(super) fn upstream(
         tunnel_timeout_ms: timeouts.tunnel_ms.unwrap_or(TUNNEL_IDLE_TIMEOUT_MS),
         tunnel_total_timeout_ms: timeouts.tunnel_total_ms,
         in_flight_max: written.in_flight_max.unwrap_or(0),
+        concurrency: (written.concurrency.as_ref())
+            .map(|bounds| (bounds.value.min, bounds.value.max)),
+        queue_length_max: written.queue.as_ref().map_or(0, |queue| queue.value.length_max),
+        queue_timeout_ms: (written.queue.as_ref())
+            .map_or(TIMEOUT_MS_MAX, |queue| queue.value.timeout_ms),
         idle_connections_max: written.idle_connections_max.unwrap_or(POOL_IDLE_DEFAULT),
         balance: balance::plan(written, zone),
         health: health::health(written),
         breaker: health::breaker(written),
         slow_start_ms: written.slow_start_ms.unwrap_or(0),
+        retry: written.retry.as_ref().map(RetryPlan::of).unwrap_or_default(),
+        budget_percent: (written.retry.as_ref())
+            .and_then(|retry| retry.budget_percent)
+            .unwrap_or(RETRY_BUDGET_PERCENT),
     };
     let fixed: Vec<Found> = written.endpoints.value.iter().map(found).collect();
     plan.endpoints = match discovered::of(&plan, ids) {

@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 use super::balance::Policy;
 use super::balance::ewma::PeakEwma;
+use super::budget::Budget;
+use super::bulkhead::Bulkhead;
 use super::connect::Spoken;
 use super::members::{Members, Wish};
 use super::plan::{
@@ -15,8 +17,10 @@ use super::plan::{
 };
 use super::pool::Pool;
 use super::shared::SharedPool;
-use super::standing::{Standing, Tally, WHOLE_PERMILLE};
+use super::standing::{Standing, Tally};
+use super::trial::Trials;
 use crate::base::random::Random;
+use crate::context::RetryPlan;
 use crate::error::ErrorKind;
 use crate::io::Stream;
 use crate::limits::{EWMA_FAILURE_US, POOL_IDLE_DEFAULT};
@@ -31,13 +35,12 @@ pub struct Upstream {
     settings: RefCell<Rc<Settings>>,
     members: RefCell<Members>,
     random: Random,
-    in_flight: Cell<usize>,
-    in_flight_max: Cell<usize>,
-    standing: Cell<Standing>,
-    /// What its requests have added to a share of less than all, in thousandths of a request.
-    admitted_permille: Cell<u16>,
-    /// Requests in flight that were let through to see whether it has recovered.
-    probes: Cell<u32>,
+    /// Places for its requests in flight.
+    pub bulkhead: Bulkhead,
+    /// What its requests may cost it that are tried again.
+    pub budget: Budget,
+    /// How much of its requests it takes, as the control thread says.
+    pub(super) trials: Trials,
     /// Endpoints that are isolated on this worker.
     isolated: Cell<u32>,
 }
@@ -110,6 +113,8 @@ pub struct Settings {
     pub consecutive: u32,
     /// For how long at most.
     pub open_ms: u64,
+    /// See [`UpstreamPlan::retry`].
+    pub retry: RetryPlan,
 }
 
 impl Settings {
@@ -124,6 +129,7 @@ impl Settings {
             balance: plan.balance.clone(),
             consecutive: plan.breaker.endpoint.consecutive,
             open_ms: plan.breaker.open_ms,
+            retry: plan.retry,
         }
     }
 }
@@ -132,12 +138,6 @@ impl fmt::Debug for Upstream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Upstream({})", self.name)
     }
-}
-
-/// A request in flight to an upstream; gives its place back on drop.
-pub struct Permit {
-    upstream: Rc<Upstream>,
-    probe: bool,
 }
 
 /// A try in flight at an endpoint, until it is dropped.
@@ -155,19 +155,17 @@ impl Upstream {
             settings: RefCell::new(Rc::new(Settings::of(plan))),
             members: RefCell::default(),
             random: Random::new(),
-            in_flight: Cell::new(0),
-            in_flight_max: Cell::new(0),
-            standing: Cell::default(),
-            admitted_permille: Cell::new(0),
-            probes: Cell::new(0),
+            bulkhead: Bulkhead::default(),
+            budget: Budget::default(),
+            trials: Trials::default(),
             isolated: Cell::new(0),
         })
     }
 
     /// Takes a plan over. `endpoints` are those of the plan, in its order; `worker` is which of how
-    /// many that share its caps.
+    /// many. [`Bulkhead::configure`] takes its places over.
     pub fn apply(&self, plan: &UpstreamPlan, endpoints: Vec<Rc<Endpoint>>, worker: (usize, usize)) {
-        self.in_flight_max.set(plan.in_flight_max.div_ceil(worker.1));
+        self.budget.set_percent(plan.budget_percent);
         let isolated = endpoints.iter().filter(|endpoint| endpoint.is_isolated()).count();
         self.isolated.set(u32::try_from(isolated).expect("at most ENDPOINTS_MAX"));
         self.members.borrow_mut().apply(plan, endpoints, worker);
@@ -176,7 +174,7 @@ impl Upstream {
 
     /// Takes over what the control thread says of it. Comes after what it says of its endpoints.
     pub fn set_standing(&self, standing: Standing) {
-        self.standing.set(standing);
+        self.trials.standing.set(standing);
     }
 
     /// Takes over what its endpoints take now.
@@ -239,43 +237,13 @@ impl Upstream {
         self.settings.borrow().clone()
     }
 
-    /// A place for one request.
-    ///
-    /// # Errors
-    /// [`ErrorKind::BreakerOpen`] for what is beyond its share; [`ErrorKind::AtCapacity`] when
-    /// `in_flight_max` requests are in flight.
-    pub fn admit(self: &Rc<Self>) -> Result<Permit, ErrorKind> {
-        let (taken, max) = (self.in_flight.get(), self.in_flight_max.get());
-        let standing = self.standing.get();
-        if standing != Standing::WHOLE && !self.has_share(standing) {
-            return Err(ErrorKind::BreakerOpen);
-        }
-        if max > 0 && taken >= max {
-            return Err(ErrorKind::AtCapacity);
-        }
-        self.in_flight.set(taken + 1);
-        let probe = standing.probing;
-        self.probes.set(self.probes.get() + u32::from(probe));
-        Ok(Permit { upstream: self.clone(), probe })
-    }
-
-    fn has_share(&self, standing: Standing) -> bool {
-        if standing.probing {
-            return self.probes.get() == 0;
-        }
-        let sum = self.admitted_permille.get() + standing.share_permille.min(WHOLE_PERMILLE);
-        let whole = sum >= WHOLE_PERMILLE;
-        self.admitted_permille.set(if whole { sum - WHOLE_PERMILLE } else { sum });
-        whole
-    }
-
     /// The endpoint for a request.
     ///
     /// # Errors
     /// [`ErrorKind::NoEndpoint`] when none of those that it may go to is usable.
     pub fn pick(&self, wish: &Wish<'_>) -> Result<Rc<Endpoint>, ErrorKind> {
         let mut members = self.members.borrow_mut();
-        let in_flight = self.in_flight.get().max(1);
+        let in_flight = self.bulkhead.taken().max(1);
         let picked = members.pick(wish, in_flight, &self.random).ok_or(ErrorKind::NoEndpoint)?;
         Ok(members.endpoints()[picked].clone())
     }
@@ -325,6 +293,8 @@ impl Endpoint {
         self.standing.set(standing);
         if standing != Standing::WHOLE {
             self.isolated_until_ms.set(None);
+            // What it is let try afterwards is judged by what comes of that.
+            self.failures.set(0);
         }
     }
 
@@ -433,16 +403,6 @@ impl std::ops::Deref for Endpoint {
     }
 }
 
-impl Drop for Permit {
-    fn drop(&mut self) {
-        let Permit { upstream, probe } = self;
-        let taken = upstream.in_flight.get();
-        assert!(taken > 0, "a permit was taken");
-        upstream.in_flight.set(taken - 1);
-        upstream.probes.set(upstream.probes.get() - u32::from(*probe));
-    }
-}
-
 impl Drop for Busy<'_> {
     fn drop(&mut self) {
         let Busy { endpoint, probe } = self;
@@ -452,11 +412,11 @@ impl Drop for Busy<'_> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::upstream::{BreakerPlan, Outgoing, Tallies};
 
-    fn plan(weights: &[u32]) -> UpstreamPlan {
+    pub(in crate::upstream) fn plan(weights: &[u32]) -> UpstreamPlan {
         let endpoint = |(index, weight): (usize, &u32)| EndpointPlan {
             id: EndpointId(index as u32),
             tallies: Tallies::default(),
@@ -483,11 +443,16 @@ mod tests {
             tunnel_timeout_ms: 1,
             tunnel_total_timeout_ms: None,
             in_flight_max: 0,
+            concurrency: None,
+            queue_length_max: 0,
+            queue_timeout_ms: 1,
             idle_connections_max: 1,
             balance: Arc::default(),
             health: None,
             breaker: BreakerPlan::off(),
             slow_start_ms: 0,
+            retry: RetryPlan::default(),
+            budget_percent: 20,
         }
     }
 

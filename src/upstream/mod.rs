@@ -3,13 +3,17 @@
 pub mod plan;
 
 pub mod balance;
+pub mod budget;
+pub mod bulkhead;
 pub mod connect;
 pub mod discover;
+pub mod gradient;
 pub mod group;
 pub mod judge;
 pub mod members;
 pub mod pool;
 pub mod standing;
+pub mod trial;
 
 mod shared;
 

@@ -13,6 +13,7 @@ pub use health::{BreakerPlan, Check, EndpointBreaker, HealthPlan, HttpCheck};
 
 use super::discover::Discover;
 use super::standing::Tallies;
+use crate::context::RetryPlan;
 use crate::io::connect::SocketOptions;
 use crate::proxy_protocol::Version;
 use crate::tls::{ClientSettings, ClientTls};
@@ -57,6 +58,12 @@ pub struct UpstreamPlan {
     pub tunnel_total_timeout_ms: Option<u64>,
     /// `in_flight_max`: requests in flight on this node, none when 0. Divided by the workers.
     pub in_flight_max: usize,
+    /// `concurrency`: the least and most of a limit that follows how long answers take; divided too.
+    pub concurrency: Option<(usize, usize)>,
+    /// `queue.length_max`: requests that may wait beyond them, in the same way.
+    pub queue_length_max: usize,
+    /// `queue.timeout`
+    pub queue_timeout_ms: u64,
     /// `idle_connections_max`: unused connections kept per endpoint and core.
     pub idle_connections_max: usize,
     /// `balance` and what goes with it.
@@ -67,6 +74,10 @@ pub struct UpstreamPlan {
     pub breaker: BreakerPlan,
     /// `slow_start`: how long what comes back takes to its whole share; 0 is no time.
     pub slow_start_ms: u64,
+    /// `retry`: what may be tried again.
+    pub retry: RetryPlan,
+    /// `retry.budget_percent`: retries that a hundred requests pay for.
+    pub budget_percent: u32,
 }
 
 /// One address of an upstream.

@@ -2,11 +2,15 @@
 
 pub mod balance;
 pub mod health;
+pub mod queue;
+pub mod retry;
 pub mod route;
 pub mod tls;
 pub mod upstream;
 
 pub use health::{Breaker, Health, HealthKind, Tier};
+pub use queue::{Concurrency, Queue};
+pub use retry::{Retry, Trigger};
 pub use route::{Action, Matcher, PathPolicy, Route, Treatment};
 pub use tls::{Alpn, ClientAuth, KeyPair, ListenerTls, TlsVersion, UpstreamTls};
 pub use upstream::{

@@ -1,6 +1,6 @@
 //! `[[route]]` as it is written.
 
-use super::identifier;
+use super::{Retry, identifier};
 use crate::config::decode::{Decode, Decoder, Fields};
 use crate::config::diagnostic::Diagnostic;
 use crate::config::read::{
@@ -44,6 +44,10 @@ pub struct Route<'t> {
     pub response_ms: Option<u64>,
     /// `timeouts.total`
     pub total_ms: Option<u64>,
+    /// `in_flight_max`
+    pub in_flight_max: Option<Spanned<usize>>,
+    /// `retry`
+    pub retry: Option<Spanned<Retry>>,
     /// `path_policy`
     pub path_policy: PathPolicy,
     /// `filters`: names, or tables of their own; read by `snapshot`.
@@ -157,6 +161,8 @@ impl<'t> Route<'t> {
         let host_rewrite = f.optional("host_rewrite", |node, _| Some(node));
         let body_bytes_max = f.optional("body_bytes_max", size(0..=i64::MAX as u64));
         let timeouts = f.optional("timeouts", route_timeouts);
+        let in_flight_max = f.optional("in_flight_max", spanned(integer(1..=CONNECTIONS_MAX)));
+        let retry = f.optional("retry", spanned(Retry::of_route));
         let path_policy = f.optional("path_policy", PathPolicy::decode);
         let filters = f.optional("filters", nodes(FILTERS_PER_ROUTE_MAX));
         f.finish();
@@ -177,6 +183,8 @@ impl<'t> Route<'t> {
             body_bytes_max,
             response_ms,
             total_ms,
+            in_flight_max,
+            retry,
             path_policy: path_policy.unwrap_or_default(),
             filters: filters.unwrap_or_default(),
         })

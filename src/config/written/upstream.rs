@@ -11,7 +11,7 @@ use super::super::read::{
 };
 use super::super::tree::{Node, Spanned};
 use super::balance::Balance;
-use super::{Breaker, Health, UpstreamTls, identifier};
+use super::{Breaker, Concurrency, Health, Queue, Retry, UpstreamTls, identifier};
 use crate::limits::*;
 
 /// `[upstream.NAME]`
@@ -47,6 +47,12 @@ pub struct Upstream {
     pub breaker: Option<Breaker>,
     /// `slow_start`, in milliseconds
     pub slow_start_ms: Option<u64>,
+    /// `concurrency`, in the place of `in_flight_max`.
+    pub concurrency: Option<Spanned<Concurrency>>,
+    /// `queue`, which goes with `in_flight_max`.
+    pub queue: Option<Spanned<Queue>>,
+    /// `retry`
+    pub retry: Option<Retry>,
 }
 
 /// `upstream.NAME.protocol`
@@ -139,6 +145,9 @@ impl Upstream {
         let health = f.optional("health", Health::decode);
         let breaker = f.optional("breaker", Breaker::decode);
         let slow_start_ms = f.optional("slow_start", duration);
+        let concurrency = f.optional("concurrency", spanned(Concurrency::decode));
+        let queue = f.optional("queue", spanned(Queue::decode));
+        let retry = f.optional("retry", Retry::of_upstream);
         f.finish();
         let (endpoints, discover) = members?;
         Some(Upstream {
@@ -157,6 +166,9 @@ impl Upstream {
             health,
             breaker,
             slow_start_ms,
+            concurrency,
+            queue,
+            retry,
         })
     }
 }

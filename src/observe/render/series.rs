@@ -65,6 +65,21 @@ fn write_upstreams(upstreams: &[Entry<UpstreamView>], text: &mut Exposition) {
     let in_flight = "ringway_upstream_requests_in_flight";
     let in_flight = Family::gauge(in_flight, "Requests in flight to an upstream.");
     labelled.write(in_flight, |upstream| upstream.in_flight, text);
+    let denied = "ringway_retries_denied_total";
+    let denied = Family::counter(denied, "Requests not tried again: the budget was spent.");
+    labelled.write(denied, |upstream| upstream.retries_denied, text);
+    let queue = "ringway_upstream_queue_length";
+    let queue = Family::gauge(queue, "Requests that wait for a place at an upstream.");
+    labelled.write(queue, |upstream| upstream.queue, text);
+    let queued = "ringway_upstream_queued_total";
+    let queued = Family::counter(queued, "Requests that have waited for a place.");
+    labelled.write(queued, |upstream| upstream.queued, text);
+    let waited = "ringway_upstream_queue_wait_milliseconds_total";
+    let waited = Family::counter(waited, "Milliseconds that requests have waited for a place.");
+    labelled.write(waited, |upstream| upstream.queue_ms, text);
+    let limit = "ringway_upstream_concurrency_limit";
+    let limit = Family::gauge(limit, "Requests that may be in flight, where concurrency decides.");
+    labelled.write(limit, |upstream| upstream.limit, text);
 }
 
 fn write_endpoints(endpoints: &[Entry<EndpointView>], text: &mut Exposition) {

@@ -40,6 +40,16 @@ pub struct UpstreamSeries {
     pub in_flight: Gauge,
     /// From asking for a connection, the last time, to the head of the final answer.
     pub duration: Histogram,
+    /// Requests that were not tried again because the budget was spent.
+    pub retries_denied: Counter,
+    /// Requests that wait for a place.
+    pub queue: Gauge,
+    /// Requests that have waited for one, whether they got it or not.
+    pub queued: Counter,
+    /// Milliseconds that they have waited.
+    pub queue_ms: Counter,
+    /// Requests that may be in flight, where that follows how long answers take.
+    pub limit: Gauge,
 }
 
 /// What is counted of an endpoint.
@@ -197,7 +207,7 @@ impl Block for RouteSeries {
 
 impl Block for UpstreamSeries {
     fn is_idle(&self) -> bool {
-        self.in_flight.get() == 0
+        self.in_flight.get() + self.queue.get() == 0
     }
 
     fn birth(id: u32, block: Arc<Self>) -> Birth {
@@ -235,6 +245,8 @@ impl Block for ListenerSeries {
     }
 }
 
-// What every request writes of an endpoint is one cache line; of a route and an upstream, three.
+// What every request writes of an endpoint is one cache line; of a route and an upstream, three. What
+// few requests write of an upstream stands on a fourth.
 const _: () = assert!(size_of::<EndpointSeries>() == 64);
-const _: () = assert!(size_of::<RouteSeries>() == 192 && size_of::<UpstreamSeries>() == 192);
+const _: () = assert!(size_of::<RouteSeries>() == 192 && size_of::<UpstreamSeries>() == 256);
+const _: () = assert!(std::mem::offset_of!(UpstreamSeries, retries_denied) < 192);

@@ -64,6 +64,16 @@ pub struct UpstreamView {
     pub duration: HistogramView,
     /// See [`UpstreamSeries::in_flight`].
     pub in_flight: u64,
+    /// See [`UpstreamSeries::retries_denied`].
+    pub retries_denied: u64,
+    /// See [`UpstreamSeries::queue`].
+    pub queue: u64,
+    /// See [`UpstreamSeries::queued`].
+    pub queued: u64,
+    /// See [`UpstreamSeries::queue_ms`].
+    pub queue_ms: u64,
+    /// See [`UpstreamSeries::limit`].
+    pub limit: u64,
 }
 
 /// An [`EndpointSeries`].
@@ -134,6 +144,11 @@ impl Sum<UpstreamSeries> for UpstreamView {
         add_answers(&mut self.answers, &block.answers);
         self.duration.add(&block.duration);
         self.in_flight += block.in_flight.get();
+        self.retries_denied += block.retries_denied.get();
+        self.queue += block.queue.get();
+        self.queued += block.queued.get();
+        self.queue_ms += block.queue_ms.get();
+        self.limit += block.limit.get();
     }
 
     fn is_touched(&self) -> bool {

@@ -121,6 +121,12 @@ impl WorkerSeries {
         InFlight { series: self, upstream, endpoint }
     }
 
+    /// Counts something of an upstream. `record` only counts: it must not come back here.
+    #[inline]
+    pub fn upstream(&self, id: u32, record: impl FnOnce(&UpstreamSeries)) {
+        self.upstreams.with(&self.births, id, record);
+    }
+
     /// Counts something of an endpoint. `record` only counts: it must not come back here.
     #[inline]
     pub fn endpoint(&self, id: u32, record: impl FnOnce(&EndpointSeries)) {

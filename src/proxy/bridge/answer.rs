@@ -80,7 +80,7 @@ pub(in super::super) async fn relay_final(
         relay_body(answer, job, &mut source, client, web.as_mut()).await?;
         answer.body_at = Some(Instant::now());
     }
-    Ok(Relayed { reusable: framing.reusable && source.clean, close, tunnel: false })
+    Ok(Relayed { reusable: framing.reusable && source.clean, close, ..Relayed::default() })
 }
 
 /// A stream that ends with its head has no content; in HTTP/1 the head has to say so (RFC 9112

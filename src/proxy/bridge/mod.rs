@@ -12,7 +12,6 @@ use super::forward::{Job, encode, request_edit, send};
 use crate::error::ErrorKind;
 use crate::http2::request_out::{asks_for_websocket, encode_request};
 use crate::io::Wait;
-use crate::io::wait::Timer;
 
 /// Sends the request and relays the answer, both at once where the body is still coming.
 ///
@@ -29,9 +28,7 @@ pub(super) async fn run(
     }
     // What came with the head is yet to be sent: an early answer has to end its wait.
     job.request_done.set(false);
-    let timer = job
-        .upload
-        .get_or_init(|| Timer::new(&job.core.deadlines, job.down.target(Some(job.lease.handle()))));
+    let timer = job.upload_timer();
     let mut pump = upload::Pump::new(upload, timer, job);
     let cancel = pump.cancel;
     let stop = || match job.down.http2() {

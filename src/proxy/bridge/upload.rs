@@ -9,6 +9,7 @@ use bytes::Bytes;
 
 use super::super::exchange::Upload;
 use super::super::forward::Job;
+use super::super::kept::Kept;
 use super::part::{Decoder, Part};
 use crate::base::buffer::Buf;
 use crate::error::ErrorKind;
@@ -29,6 +30,9 @@ pub(super) struct Pump<'a> {
     behind: &'a mut Buf,
     bytes: &'a mut u64,
     spent: &'a mut bool,
+    kept: Option<&'a mut Kept>,
+    /// Bytes of the part in hand that its client may send anew once it is passed on.
+    owed: usize,
     pub cancel: &'a Cancel,
     timer: &'a Timer,
     job: &'a Job<'a>,
@@ -48,13 +52,15 @@ impl<'a> Pump<'a> {
         }
         // What is in hand is counted anew as it goes.
         upload.bytes = 0;
-        let Upload { behind, bytes, cancel, spent, .. } = upload;
+        let Upload { behind, bytes, cancel, spent, kept, .. } = upload;
         Pump {
             decoder: Decoder::new(framing),
             read,
             behind,
             bytes,
             spent,
+            kept: kept.as_deref_mut(),
+            owed: 0,
             cancel,
             timer,
             job,
@@ -69,7 +75,8 @@ impl<'a> Pump<'a> {
     /// What the client did wrong, or that the origin took too long.
     pub async fn run(&mut self) -> Result<(), ErrorKind> {
         let job = self.job;
-        if let (Some(client), Some(origin), None) = (job.down.http2(), job.origin.get(), &self.web)
+        if let (Some(client), Some(origin), None, None) =
+            (job.down.http2(), job.origin.get(), &self.web, &self.kept)
         {
             let whole = self.run_stream(client, origin).await?;
             return job.upload_ended(self.timer, whole);
@@ -78,14 +85,14 @@ impl<'a> Pump<'a> {
         while !whole && !self.job.answer_done.get() {
             let Some(part) = self.next().await? else { break };
             self.count(part.len())?;
-            let (last, length) = (part.is_last(), part.len());
+            let last = part.is_last();
             let part = self.turn(part)?;
             // A failed write is told by the answer, or by its absence.
             if !self.send(part).await {
                 break;
             }
             if let Some(client) = self.job.down.http2() {
-                client.release(length);
+                client.release(self.owed);
             }
             whole = last;
         }
@@ -114,6 +121,7 @@ impl<'a> Pump<'a> {
             }
             let (length, last) = (batch.unsent(), batch.is_last());
             *self.spent |= batch.is_spent();
+            self.job.replayable.set(false);
             self.count(length)?;
             let progress = || self.timer.arm(Wait::UpstreamWrite, timeout_ms);
             // A failed write is told by the answer, or by its absence.
@@ -164,6 +172,10 @@ impl<'a> Pump<'a> {
     }
 
     async fn next_of_stream(&mut self, client: &ServerStream) -> Result<Option<Part>, ErrorKind> {
+        self.owed = 0;
+        if let Some(part) = self.replayed() {
+            return Ok(Some(part));
+        }
         self.timer.arm(Wait::RequestBody, self.job.listener().body_timeout_ms);
         let Some(read) = unless(&self.job.answer_done, client.read()).await else {
             return Ok(None);
@@ -172,9 +184,40 @@ impl<'a> Pump<'a> {
             Ok(piece) => {
                 // The end alone can be read once more.
                 *self.spent |= !matches!(piece, Piece::End);
-                Ok(Some(Part::of(piece, client.is_end())))
+                let part = Part::of(piece, client.is_end());
+                self.keep(&part, client);
+                Ok(Some(part))
             }
             Err(broken) => self.broken(broken).map(|()| None),
+        }
+    }
+
+    /// What another try has already read of the stream.
+    fn replayed(&mut self) -> Option<Part> {
+        let kept = self.kept.as_mut()?;
+        let data = Bytes::copy_from_slice(kept.rest());
+        if !data.is_empty() {
+            return Some(Part::Data(data, kept.ended && kept.trailers.is_none()));
+        }
+        let trailers = kept.trailers.clone().map(Part::Trailers);
+        trailers.or_else(|| kept.ended.then(|| Part::Data(Bytes::new(), true)))
+    }
+
+    /// Keeps a part for another try, as long as it fits. What is kept is the client's no more.
+    fn keep(&mut self, part: &Part, client: &ServerStream) {
+        self.owed = part.len();
+        let Some(kept) = &mut self.kept else {
+            self.job.replayable.set(false);
+            return;
+        };
+        match part {
+            Part::Data(bytes, _) => kept.push(bytes, self.job.answer_done.get()),
+            Part::Trailers(trailers) => kept.trailers = Some(trailers.clone()),
+        }
+        kept.ended |= part.is_last();
+        self.job.replayable.set(kept.is_whole());
+        if kept.is_whole() {
+            client.release(std::mem::take(&mut self.owed));
         }
     }
 
@@ -192,6 +235,9 @@ impl<'a> Pump<'a> {
                 *self.behind = Buf::for_head();
                 self.behind.reserve(self.read.len() - consumed);
                 self.behind.extend(&self.read.filled()[consumed..]);
+                if let Some(kept) = &mut self.kept {
+                    kept.cut(self.read.len() - consumed);
+                }
             }
             self.read.clear();
             if part.is_last() || part.len() > 0 {
@@ -210,10 +256,21 @@ impl<'a> Pump<'a> {
             buf = Buf::for_body();
         }
         buf.clear();
+        if self.kept.as_mut().is_some_and(|kept| kept.replay(&mut buf)) {
+            self.read = buf;
+            return Ok(true);
+        }
         self.timer.arm(Wait::RequestBody, self.job.listener().body_timeout_ms);
         let (result, buf) = self.job.down.stream().read_cancelable(buf, self.cancel).await;
         self.read = buf;
-        *self.spent |= matches!(result, Ok(1..));
+        if let Ok(1..) = result {
+            *self.spent = true;
+            if let Some(kept) = &mut self.kept {
+                kept.push(self.read.filled(), self.job.answer_done.get());
+            }
+            let whole = self.kept.as_ref().is_some_and(|kept| kept.is_whole());
+            self.job.replayable.set(whole);
+        }
         match result {
             Ok(count) if count > 0 => Ok(true),
             Err(error) if Cancel::is_canceled(&error) && self.job.answer_done.get() => Ok(false),

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::context::RetryPlan;
 use crate::limits::*;
 use crate::upstream::plan::{
     BreakerPlan, Check, EndpointAddress, EndpointBreaker, EndpointPlan, HealthPlan, Outgoing,
@@ -38,6 +39,11 @@ fn plan(zones: &[&str], breaker: BreakerPlan) -> UpstreamPlan {
         tunnel_timeout_ms: 1,
         tunnel_total_timeout_ms: None,
         in_flight_max: 0,
+        concurrency: None,
+        queue_length_max: 0,
+        queue_timeout_ms: 1,
+        retry: RetryPlan::default(),
+        budget_percent: 20,
         idle_connections_max: 1,
         balance: Arc::default(),
         health: None,

@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::*;
-use crate::context::Source;
+use crate::context::{RetryPlan, Source};
 use crate::error::ErrorKind;
 use crate::observe::WorkerCounters;
 use crate::upstream::balance::{HashTable, Seat};
@@ -46,6 +46,11 @@ fn plan(zones: &[&str], change: impl FnOnce(&mut BalancePlan)) -> UpstreamPlan {
         tunnel_timeout_ms: 1,
         tunnel_total_timeout_ms: None,
         in_flight_max: 0,
+        concurrency: None,
+        queue_length_max: 0,
+        queue_timeout_ms: 1,
+        retry: RetryPlan::default(),
+        budget_percent: 20,
         idle_connections_max: 1,
         balance: Arc::new(balance),
         health: None,
@@ -182,15 +187,15 @@ fn a_part_of_an_upstreams_requests_is_admitted() {
     let (upstream, _) = start(&plan, (0, 1));
     for (permille, wanted) in [(0, 0), (50, 50), (333, 333), (1_000, 1_000)] {
         upstream.set_standing(Standing::part(permille));
-        let admitted = (0..1_000).filter(|_| upstream.admit().is_ok()).count();
+        let admitted = (0..1_000).filter(|_| upstream.pass_breaker().is_ok()).count();
         assert!(admitted.abs_diff(wanted) <= 1, "{permille}: {admitted}");
     }
-    let _before = upstream.admit().expect("whole");
+    let _before = upstream.pass_breaker().expect("whole");
     upstream.set_standing(Standing::PROBING);
-    let probe = upstream.admit().expect("nobody probes");
-    assert_eq!(upstream.admit().err(), Some(ErrorKind::BreakerOpen));
+    let probe = upstream.pass_breaker().expect("nobody probes");
+    assert_eq!(upstream.pass_breaker().err(), Some(ErrorKind::BreakerOpen));
     drop(probe);
-    assert!(upstream.admit().is_ok());
+    assert!(upstream.pass_breaker().is_ok());
 }
 
 #[test]

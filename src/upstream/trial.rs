@@ -1,0 +1,57 @@
+//! What a breaker lets through: a part of an upstream's requests, or one at a time.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use super::group::Upstream;
+use super::standing::{Standing, WHOLE_PERMILLE};
+use crate::error::ErrorKind;
+
+/// What an upstream takes of its requests on this core.
+#[derive(Debug, Default)]
+pub(super) struct Trials {
+    /// As the control thread says.
+    pub standing: Cell<Standing>,
+    /// What its requests have added to a share of less than all, in thousandths of a request.
+    admitted_permille: Cell<u16>,
+    /// Requests in flight that are to show whether it has recovered.
+    probes: Cell<u32>,
+}
+
+/// A request that is to show whether its upstream has recovered, until it is dropped.
+pub struct Trial(Rc<Upstream>);
+
+impl Upstream {
+    /// Whether a request may go on. One that is a probe holds its trial.
+    ///
+    /// # Errors
+    /// [`ErrorKind::BreakerOpen`] for what is beyond its share.
+    #[inline]
+    pub fn pass_breaker(self: &Rc<Self>) -> Result<Option<Trial>, ErrorKind> {
+        match self.trials.standing.get() {
+            Standing::WHOLE => Ok(None),
+            standing => self.try_out(standing),
+        }
+    }
+
+    fn try_out(self: &Rc<Self>, standing: Standing) -> Result<Option<Trial>, ErrorKind> {
+        let Trials { admitted_permille, probes, .. } = &self.trials;
+        if standing.probing {
+            if probes.get() > 0 {
+                return Err(ErrorKind::BreakerOpen);
+            }
+            probes.set(1);
+            return Ok(Some(Trial(self.clone())));
+        }
+        let sum = admitted_permille.get() + standing.share_permille.min(WHOLE_PERMILLE);
+        let whole = sum >= WHOLE_PERMILLE;
+        admitted_permille.set(if whole { sum - WHOLE_PERMILLE } else { sum });
+        if whole { Ok(None) } else { Err(ErrorKind::BreakerOpen) }
+    }
+}
+
+impl Drop for Trial {
+    fn drop(&mut self) {
+        self.0.trials.probes.set(0);
+    }
+}
