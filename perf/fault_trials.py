@@ -197,7 +197,8 @@ class Zone:
         for second in range(-1, self.dead_seconds + self.back_seconds):
             begin = killed + second
             what = {0: f"{second}, killed", round(back - killed): f"{second}, brought back"}
-            rows.append([what.get(second, str(second)), ran.loads[0].between(begin, begin + 1).cell(),
+            users = ran.loads[0].between(begin, begin + 1)
+            rows.append([what.get(second, str(second)), users.cell(),
                          *(f"{ran.rate([port], begin, begin + 1):.0f}" for port in self.ports)])
         return rows
 
@@ -232,7 +233,8 @@ class Budget:
     """All endpoints of an upstream fail: retries must not multiply the outage."""
 
     title = "A whole upstream answers 503"
-    heads = ["retries", "users", "requests that origins got in the outage", "of those without"]
+    heads = ["retries", "users", "requests that origins got in the outage", "of those without",
+             "the same with the calm before it"]
     load_max = 1.20
 
     def text(self, mechanisms, port, admin):
@@ -242,7 +244,7 @@ class Budget:
         """Without retries, then with them; the outage from the first request, and after a calm."""
         rows, verdicts = [], []
         for name, calm in (("from the first request", 0.0), ("after three calm seconds", 3.0)):
-            loads = {}
+            loads, whole = {}, {}
             for retries in (False, True):
                 kind = "retries" if retries else "none"
                 ran = bench.run(
@@ -250,10 +252,11 @@ class Budget:
                     [(kind, "/main", PER_SECOND)], calm + bench.seconds + 2,
                     [(calm, lambda _: bench.origins.tell(FIVE, "fail"))])
                 since = ran.happened[0]
-                loads[kind] = ran.total(since)
+                loads[kind], whole[kind] = ran.total(since), ran.total(ran.begin)
                 users = ran.loads[0].between(since, since + bench.seconds + 2)
                 rows.append([f"{kind}, {name}", users.cell(), str(loads[kind]),
-                             f"{loads[kind] / max(1, loads['none']):.3f}"])
+                             *(f"{load[kind] / max(1, load['none']):.3f}"
+                               for load in (loads, whole))])
             ratio = loads["retries"] / max(1, loads["none"])
             verdicts.append(Verdict(f"budget: {name}", 0 < ratio <= self.load_max,
                                     f"{ratio:.3f} times the load of the origins; at most "
