@@ -170,9 +170,3 @@ class Ran(collections.namedtuple("Ran", "loads begin happened counts")):
         got = sum(count for port in ports for at, count in self.counts[port].items()
                   if first <= at < last)
         return got * TICKS_PER_SECOND / max(1, last - first)
-
-    def total(self, since):
-        """Requests that all endpoints got from then on."""
-        return sum(count for tenths in self.counts.values() for at, count in tenths.items()
-                   if at >= int(since * TICKS_PER_SECOND))
-

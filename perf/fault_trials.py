@@ -48,6 +48,11 @@ def five(mechanisms):
     return lambda port, admin: config(port, admin, upstream("main", FIVE, mechanisms))
 
 
+def total(counts):
+    """Requests that all endpoints got."""
+    return sum(sum(tenths.values()) for tenths in counts.values())
+
+
 class Endpoint:
     """One of five endpoints fails, in each way."""
 
@@ -152,8 +157,8 @@ class Zone:
     """A zone of two dies, and comes back."""
 
     title = "A zone of two is killed and brought back"
-    heads = ["second after the kill", "users", *(f"{zone}{number}" for zone in "ab"
-                                                 for number in (1, 2, 3))]
+    heads = ["second after the kill", "users", "failed",
+             *(f"{zone}{number}" for zone in "ab" for number in (1, 2, 3))]
     ports = list(ORIGIN_PORTS)
     dead_seconds, back_seconds = 6, 9
 
@@ -182,8 +187,9 @@ class Zone:
         without = bench.run({"no-zones": functools.partial(self.text, False)},
                             [("no-zones", "/main", PER_SECOND)], begin_dead + moved, events[:1])
         since = without.happened[0]
-        rows.append([f"the first {moved} s with neither breakers nor retries",
-                     without.loads[0].between(since, since + moved).cell(), *[""] * 6])
+        users = without.loads[0].between(since, since + moved)
+        rows.append([f"the first {moved} s with neither breakers nor retries", users.cell(),
+                     users.failures(), *[""] * 6])
         return rows, self.verdicts(ran, killed, back)
 
     def look(self, running):
@@ -198,7 +204,7 @@ class Zone:
             begin = killed + second
             what = {0: f"{second}, killed", round(back - killed): f"{second}, brought back"}
             users = ran.loads[0].between(begin, begin + 1)
-            rows.append([what.get(second, str(second)), users.cell(),
+            rows.append([what.get(second, str(second)), users.cell(), users.failures(),
                          *(f"{ran.rate([port], begin, begin + 1):.0f}" for port in self.ports)])
         return rows
 
@@ -221,7 +227,7 @@ class Zone:
             judge("zone: killed, after two windows", between(moved, back), calm),
             Verdict("zone: moved", share <= 0.02,
                     f"{tries:.0f} tries at the dead zone after two windows, {share:.2%} of the "
-                    "requests; at most 2.00%"),
+                    f"requests; at most 2.00%; {self.tried[0]:.0f} before"),
             judge("zone: brought back", between(back, end), calm),
             Verdict("zone: slow start", slow, "requests a second of the zone from the first one: "
                     + ", ".join(f"{rate:.0f}" for rate in rising) + f"; at the end {last:.0f} of "
@@ -247,12 +253,19 @@ class Budget:
             loads, whole = {}, {}
             for retries in (False, True):
                 kind = "retries" if retries else "none"
+                before = []
+
+                def fail(_, before=before):
+                    before.append(total(bench.origins.counts()))
+                    bench.origins.tell(FIVE, "fail")
+
                 ran = bench.run(
                     {kind: functools.partial(self.text, ("retries",) if retries else ())},
                     [(kind, "/main", PER_SECOND)], calm + bench.seconds + 2,
-                    [(calm, lambda _: bench.origins.tell(FIVE, "fail"))])
+                    [(calm, fail)])
                 since = ran.happened[0]
-                loads[kind], whole[kind] = ran.total(since), ran.total(ran.begin)
+                whole[kind] = total(ran.counts)
+                loads[kind] = whole[kind] - before[0]
                 users = ran.loads[0].between(since, since + bench.seconds + 2)
                 rows.append([f"{kind}, {name}", users.cell(), str(loads[kind]),
                              *(f"{load[kind] / max(1, load['none']):.3f}"
