@@ -85,7 +85,9 @@ pub(super) fn next(
         return Err(failed.kind);
     }
     let endpoint = other(exchange, place, upstream, last, failed)?;
-    if !failed.given_up && !pays(place, upstream) {
+    // An origin that goes away in good order (GOAWAY) has done nothing for it, and loses nobody.
+    let free = failed.kind.retry() == Retry::Unseen && exchange.context.timing.retries == 0;
+    if !failed.given_up && !free && !pays(place, upstream) {
         return Err(failed.kind);
     }
     place.core.series.endpoint(last.id.0, |it| it.retries.increment());
