@@ -10,6 +10,7 @@ pub use gates::Gates;
 pub use held::{Held, Holders, Plans};
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -24,7 +25,7 @@ use crate::observe::access_log::LogBuffer;
 use crate::observe::{WorkerCounters, WorkerSeries};
 use crate::snapshot::Snapshot;
 use crate::upstream::bulkhead::share;
-use crate::upstream::{Endpoint, EndpointId, Standing, Standings, Upstream, UpstreamId};
+use crate::upstream::{Endpoint, EndpointId, Standings, Upstream, UpstreamId};
 
 /// One core's state.
 pub struct Core {
@@ -177,17 +178,13 @@ impl Core {
     /// Takes over how much of their shares upstreams and endpoints take: all of them, each time.
     pub fn set_standings(&self, standings: &Standings) {
         let (upstreams, endpoints) = (self.upstreams.borrow(), self.endpoints.borrow());
-        upstreams.iter().for_each(|(_, it)| it.set_standing(Standing::WHOLE));
-        endpoints.iter().for_each(|(_, it)| it.set_standing(Standing::WHOLE));
-        for (id, standing) in &standings.upstreams {
-            if let Some(upstream) = upstreams.get(id.0) {
-                upstream.set_standing(*standing);
-            }
+        let named: BTreeMap<_, _> = standings.upstreams.iter().copied().collect();
+        for (id, upstream) in upstreams.iter() {
+            upstream.set_standing(named.get(&UpstreamId(id)).copied().unwrap_or_default());
         }
-        for (id, standing) in &standings.endpoints {
-            if let Some(endpoint) = endpoints.get(id.0) {
-                endpoint.set_standing(*standing);
-            }
+        let named: BTreeMap<_, _> = standings.endpoints.iter().copied().collect();
+        for (id, endpoint) in endpoints.iter() {
+            endpoint.set_standing(named.get(&EndpointId(id)).copied().unwrap_or_default());
         }
         upstreams.iter().for_each(|(_, it)| it.refresh());
     }

@@ -87,6 +87,7 @@ fn every_key_reaches_the_plan() {
             "file orders.toml",
         ]
     );
+    assert_eq!(by_dns.breaker.endpoint.consecutive, 5, "what is found is isolated like others");
     assert_eq!(by_dns.outgoing.socket.source, "10.0.0.5".parse().ok());
     assert_eq!(by_dns.outgoing.socket.keepalive_ms, Some(60_000));
     assert_eq!(service.outgoing.send_proxy, Some(ringway::proxy_protocol::Version::V2));

@@ -5,7 +5,7 @@ mod harness;
 
 use std::net::TcpListener;
 
-use harness::client::{ask, plain_get};
+use harness::client::{Client, ask, plain_get};
 use harness::proxy::{endpoint, free_address, upstream};
 use harness::{DRIVERS, Op, Origin, PATIENCE, Proxy, Settings, poll};
 use serde_json::Value;
@@ -195,6 +195,39 @@ fn a_service_that_fails_is_left_alone() {
         let whole = poll(PATIENCE, || statuses(&proxy, 8).iter().all(|status| *status == 200));
         assert!(whole, "{}", proxy.status());
         assert_eq!(proxy.metric("ringway_breaker_state", "tier=\"service\""), 0.0);
+    }
+}
+
+/// Whoever is to show that an upstream has recovered has shown it with the head of its answer: a
+/// tunnel keeps nobody else out for as long as it lasts.
+#[test]
+fn a_tunnel_shows_that_a_service_has_recovered() {
+    let upgrade =
+        b"GET /tunnel HTTP/1.1\r\nHost: a.test\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n";
+    for driver in DRIVERS {
+        let origin = Origin::start();
+        let more = format!("breaker = {{ {QUICK}, service = {{ error_percent = 10 }} }}");
+        let proxy = Proxy::start(settings(driver, &[&origin], &more));
+        origin.otherwise(answer("503 Broken"));
+        let open = poll(PATIENCE, || {
+            statuses(&proxy, 4);
+            states(&proxy, "service").contains(&"open".to_owned())
+        });
+        assert!(open, "{}", proxy.log());
+        let switched = "HTTP/1.1 101 Switching\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n";
+        origin.otherwise(vec![Op::Tunnel(switched.into())]);
+        let mut tunnels = Vec::new();
+        // Nothing but tunnels comes, until a worker each holds one and they have shown enough.
+        let closed = poll(PATIENCE, || {
+            let client = Client::open(proxy.address).expect("a connection");
+            client.send(upgrade);
+            client.wait_any(PATIENCE);
+            if client.raw().starts_with(b"HTTP/1.1 101") {
+                tunnels.push(client);
+            }
+            states(&proxy, "service").last().is_some_and(|state| state == "trickle")
+        });
+        assert!(closed, "{} tunnels, {:?}", tunnels.len(), states(&proxy, "service"));
     }
 }
 

@@ -237,6 +237,7 @@ pub(super) fn begin_final(answer: &mut Answer, job: &Job<'_>) {
     answer.head_at = Some(Instant::now());
     filters::on_response(job.matched, job.context, &job.listener().name, answer);
     balance::name_endpoint(answer, job);
+    balance::settle(answer, job);
     job.down.mid_answer.set(true);
     if let Some(total) = job.total {
         total.turn(Wait::TotalBegun);

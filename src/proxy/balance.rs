@@ -1,11 +1,13 @@
 //! What a request asks of an upstream's choice of endpoint, what the cookie of a sticky upstream says,
 //! and what became of a try.
 
-use super::exchange::{Answer, Exchange};
+use super::exchange::{Answer, Exchange, Matched};
 use super::forward::{Job, Place};
+use super::retry::Failed;
 use crate::context::RequestContext;
 use crate::error::{ErrorKind, Retry, Side};
 use crate::route::RoutePlan;
+use crate::upstream::trial::{Probe, Trial};
 use crate::upstream::{
     BalancePlan, Endpoint, HashPlan, Outcome, ShardPlan, StickyPlan, Token, Upstream, Wish,
 };
@@ -70,36 +72,72 @@ pub(super) fn name_endpoint(answer: &mut Answer, job: &Job<'_>) {
     answer.head.added.push_with(b"Set-Cookie", write);
 }
 
-/// Counts what became of a try: `failed` is why it ended without a whole answer, and whether its
-/// connection may have been stale.
+/// A head came: whoever was to show that with this request has shown it, however long its body or
+/// its tunnel lasts.
+pub(super) fn settle(answer: &Answer, job: &Job<'_>) {
+    let Matched { trial, probe, upstream, counted, .. } = job.matched;
+    if trial.is_none() && probe.is_none() {
+        return;
+    }
+    trial.iter().for_each(Trial::settle);
+    probe.iter().for_each(Probe::settle);
+    if let Some(upstream) = upstream.as_ref().filter(|_| !is_failure(answer.head.status)) {
+        let endpoint = job.endpoint();
+        let tally = endpoint.plan.tallies.of(job.core.index, job.core.workers);
+        upstream.finish(endpoint, Outcome::Succeeded(None), tally, job.core.now_ms());
+        counted.set(true);
+    }
+}
+
+/// Statuses by which a gateway says that it got no answer.
+fn is_failure(status: u16) -> bool {
+    (502..=504).contains(&status)
+}
+
+/// Counts what became of a try: `failed` is why it ended without a whole answer.
 pub(super) fn finish(
     exchange: &Exchange,
     place: &Place<'_>,
     upstream: &Upstream,
     endpoint: &Endpoint,
-    failed: Option<(ErrorKind, bool)>,
+    failed: Option<&Failed>,
 ) {
+    let matched = &exchange.matched;
+    // What was sent before it was given a rest says nothing of whether it has recovered.
+    let early = upstream.is_probing() && matched.trial.is_none()
+        || endpoint.is_probing() && matched.probe.is_none();
+    if early || failed.is_none() && matched.counted.get() {
+        return;
+    }
     let core = place.core;
     let tally = endpoint.plan.tallies.of(core.index, core.workers);
     upstream.finish(endpoint, outcome(exchange, failed), tally, core.now_ms());
 }
 
-fn outcome(exchange: &Exchange, failed: Option<(ErrorKind, bool)>) -> Outcome {
-    let Some((kind, stale)) = failed else {
-        return match exchange.answer.status {
-            502..=504 => Outcome::Failed,
-            _ => Outcome::Succeeded(head_us(exchange)),
+fn outcome(exchange: &Exchange, failed: Option<&Failed>) -> Outcome {
+    let Some(failed) = failed else {
+        return match is_failure(exchange.answer.status) {
+            true => Outcome::Failed,
+            false => Outcome::Succeeded(head_us(exchange)),
         };
     };
+    let (kind, terms) = (failed.kind, &exchange.matched.terms);
     match (kind.side(), kind.retry()) {
         // The origin closed the connection while it was idle, or sends us elsewhere in good order.
-        (_, Retry::Stale) if stale => Outcome::Neither,
+        (_, Retry::Stale) if failed.stale || failed.reused => Outcome::Neither,
+        _ if failed.by_client => Outcome::Neither,
         (_, Retry::Unseen) => Outcome::Neither,
         // A client asked for what this origin does not offer: nobody is to isolate it that way.
         _ if kind == ErrorKind::UpgradeIgnored => Outcome::Neither,
         (Side::Upstream, _) => Outcome::Failed,
-        // The whole request was there, and the time passed with the origin.
-        (Side::Gateway, _) if kind == ErrorKind::TotalTimeout && exchange.upload.whole => {
+        // The whole request was there, and the route's time passed with the origin, not with a
+        // client that takes its answer slowly or gave the request no time.
+        (Side::Gateway, _)
+            if kind == ErrorKind::TotalTimeout
+                && exchange.upload.whole
+                && exchange.answer.status == 0
+                && !terms.total_of_client =>
+        {
             Outcome::Failed
         }
         (Side::Gateway | Side::Client, _) => Outcome::Neither,

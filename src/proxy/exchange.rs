@@ -18,7 +18,7 @@ use crate::route::RoutePlan;
 use crate::state::gates::Passage;
 use crate::state::{Core, Held};
 use crate::upstream::bulkhead::Permit;
-use crate::upstream::trial::Trial;
+use crate::upstream::trial::{Probe, Trial};
 use crate::upstream::{Endpoint, Settings, Upstream};
 
 /// A request being served.
@@ -61,6 +61,10 @@ pub struct Matched {
     pub permit: Option<Permit>,
     /// What it holds where it is to show whether the upstream has recovered.
     pub trial: Option<Trial>,
+    /// The same of the endpoint of this try.
+    pub probe: Option<Probe>,
+    /// Whether the outcome of this try has been counted.
+    pub counted: Cell<bool>,
 }
 
 impl Matched {
@@ -78,6 +82,8 @@ impl Matched {
             passage: None,
             permit: None,
             trial: None,
+            probe: None,
+            counted: Cell::new(false),
         }
     }
 
@@ -99,10 +105,17 @@ impl Matched {
         self.endpoint.as_ref().map_or("", |endpoint| &endpoint.plan.authority)
     }
 
+    /// A try at an endpoint begins.
+    pub fn begin_try(&mut self, endpoint: &Rc<Endpoint>) {
+        self.probe = Probe::of(endpoint);
+        self.counted.set(false);
+    }
+
     /// Gives its places in flight back.
     pub fn leave(&mut self) {
         self.permit = None;
         self.trial = None;
+        self.probe = None;
         self.passage = None;
     }
 
@@ -128,6 +141,8 @@ pub struct Terms {
     pub response_timeout_ms: Option<u64>,
     /// See [`RoutePlan::total_timeout_ms`].
     pub total_timeout_ms: Option<u64>,
+    /// Whether that is what the client gives it, and says nothing of who is slow.
+    pub total_of_client: bool,
     /// See [`RoutePlan::in_flight_max`].
     pub in_flight_max: Option<usize>,
     /// `retry` of the route.
@@ -138,6 +153,7 @@ impl Terms {
     /// Bounds the whole request by what its client gives it, where the route does not more.
     pub fn bound(&mut self, total_ms: u64) {
         let given = self.total_timeout_ms.unwrap_or(u64::MAX);
+        self.total_of_client = total_ms < given;
         self.total_timeout_ms = Some(given.min(total_ms));
     }
 
@@ -147,6 +163,7 @@ impl Terms {
             body_bytes_max: route.body_bytes_max,
             response_timeout_ms: route.response_timeout_ms,
             total_timeout_ms: route.total_timeout_ms,
+            total_of_client: false,
             in_flight_max: route.in_flight_max(),
             retry: route.extra.as_ref().and_then(|extra| extra.retry),
         }

@@ -113,10 +113,10 @@ pub(super) async fn forward(exchange: &mut Exchange, place: &Place<'_>) -> Resul
         let tried = attempt.run(exchange).await;
         // Once more, rather than all the time: every request in flight would be larger by it.
         let upstream = exchange.matched.upstream.clone().ok_or(ErrorKind::NoEndpoint)?;
-        let failed = tried.as_ref().err().map(|failed| (failed.kind, failed.stale));
+        let failed = tried.as_ref().err();
         balance::finish(exchange, place, &upstream, &endpoint, failed);
         if upstream.bulkhead.is_adaptive() {
-            queue::observe(exchange, place, &upstream, failed.map(|(kind, _)| kind));
+            queue::observe(exchange, place, &upstream, failed.map(|failed| failed.kind));
         }
         let failed = match tried {
             Ok(next) => return Ok(next),
@@ -152,6 +152,7 @@ struct Attempt<'a> {
 impl Attempt<'_> {
     async fn run(&self, exchange: &mut Exchange) -> Result<Next, Failed> {
         let _busy = self.endpoint.begin();
+        exchange.matched.begin_try(self.endpoint);
         let mut attached = Attached { lease: None, down: self.place.down, total: self.total };
         // A first try begins with the request, as far as microseconds go.
         if exchange.matched.progress.get().has_begun() || exchange.context.timing.retries > 0 {
@@ -187,7 +188,7 @@ impl Attempt<'_> {
         };
         // Whether its body is still there shows when the try is over.
         let stale = job.lease.reused && job.may_be_repeated();
-        let failed = |kind| Failed { kind: job.reason(kind), stale, given_up: false };
+        let failed = |kind| job.failed(kind, stale);
         context.request.failpoint("pool");
         let relayed = if job.is_across() {
             Box::pin(bridge::run(upload, answer, &job)).await
@@ -249,7 +250,14 @@ impl Attempt<'_> {
         let header = version
             .map(|version| announce::header(version, self.place.down, &exchange.context))
             .unwrap_or_default();
-        let lease = Box::pin(connect(self.endpoint, connect_ms, bound_ms, header)).await?;
+        let connected = Box::pin(connect(self.endpoint, connect_ms, bound_ms, header)).await;
+        // Where the request had less time left than a connection may take, it is not the endpoint's.
+        let lease = connected.map_err(|kind| match kind {
+            ErrorKind::ConnectTimeout if left_ms < connect_ms.min(try_ms) => {
+                ErrorKind::TotalTimeout
+            }
+            kind => kind,
+        })?;
         exchange.context.timing.connect_us = u64::try_from(began.elapsed().as_micros()).ok();
         Ok(lease)
     }
@@ -380,6 +388,16 @@ impl Job<'_> {
             || self.total.is_some_and(expired)
             || self.try_bound.as_deref().is_some_and(expired)
             || self.upload.get().is_some_and(|timer| expired(timer))
+    }
+
+    /// Why this try failed; `stale` is whether its connection may have been.
+    fn failed(&self, kind: ErrorKind, stale: bool) -> Failed {
+        Failed {
+            stale,
+            reused: self.lease.reused,
+            by_client: !self.request_done.get() && has_expired(self.try_bound.as_deref()),
+            ..Failed::of(self.reason(kind))
+        }
     }
 
     /// What an error really was: a deadline that ended the wait, or what it looked like.

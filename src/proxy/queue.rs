@@ -102,5 +102,9 @@ pub(super) async fn wait(
     });
     exchange.context.timing.upstream_started = Some(Instant::now());
     exchange.matched.permit = Some(waited?);
+    // What opened meanwhile lets nobody through who asked before.
+    if exchange.matched.trial.is_none() && upstream.is_shut() {
+        return Err(ErrorKind::BreakerOpen);
+    }
     Ok(())
 }

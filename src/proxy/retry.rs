@@ -23,12 +23,16 @@ pub(super) struct Failed {
     pub stale: bool,
     /// An answer came and was given up for another try, which is paid for.
     pub given_up: bool,
+    /// Whether its connection had carried a request before: it may have ended while it was idle.
+    pub reused: bool,
+    /// Whether the time passed while the client was still sending.
+    pub by_client: bool,
 }
 
 impl Failed {
     /// A try that failed on a connection of its own.
     pub fn of(kind: ErrorKind) -> Failed {
-        Failed { kind, stale: false, given_up: false }
+        Failed { kind, stale: false, given_up: false, reused: false, by_client: false }
     }
 
     fn trigger(&self) -> Option<Trigger> {
@@ -81,7 +85,9 @@ pub(super) fn next(
         return Err(failed.kind);
     }
     let endpoint = other(exchange, place, upstream, last, failed)?;
-    if !failed.given_up && !pays(place, upstream) {
+    // An origin that goes away in good order (GOAWAY) has done nothing for it, and loses nobody.
+    let free = failed.kind.retry() == Retry::Unseen && exchange.context.timing.retries == 0;
+    if !failed.given_up && !free && !pays(place, upstream) {
         return Err(failed.kind);
     }
     place.core.series.endpoint(last.id.0, |it| it.retries.increment());
@@ -172,7 +178,7 @@ impl Relayed {
     pub(super) fn next(self) -> Result<Next, Failed> {
         match self {
             Relayed { given_up: true, .. } => {
-                Err(Failed { kind: ErrorKind::ResponseIncomplete, stale: false, given_up: true })
+                Err(Failed { given_up: true, ..Failed::of(ErrorKind::ResponseIncomplete) })
             }
             Relayed { close: true, .. } => Ok(Next::Close),
             _ => Ok(Next::KeepAlive),

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
+use super::balance;
 use super::exchange::{Answer, Upload};
 use super::filters;
 use super::forward::Job;
@@ -38,6 +39,8 @@ pub(super) async fn run(
 ) -> Result<Next, ErrorKind> {
     answer.head_at = Some(Instant::now());
     filters::on_response(job.matched, job.context, &job.listener().name, answer);
+    balance::name_endpoint(answer, job);
+    balance::settle(answer, job);
     let to_client = match job.down.http2() {
         Some(client) => accept_stream(answer, client, job)?,
         None => accept_connection(answer, job),

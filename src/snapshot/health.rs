@@ -38,7 +38,8 @@ pub(super) fn check(upstream: &Upstream, found: &mut Diagnostics) {
         }
     }
     let zone = upstream.breaker.as_ref().and_then(|breaker| breaker.zone.as_ref());
-    if let Some(zone) = zone.filter(|zone| !zone.value.off) {
+    // Zones of endpoints that are yet to be found are not known.
+    if let Some(zone) = zone.filter(|zone| !zone.value.off && upstream.discover.is_none()) {
         let endpoints = upstream.endpoints.value.iter();
         let zones: HashSet<_> = endpoints.map(|it| it.zone.as_deref()).collect();
         if !(2..=ZONES_MAX).contains(&zones.len()) {
@@ -98,7 +99,11 @@ pub(super) fn breaker(upstream: &Upstream) -> BreakerPlan {
         None => 0,
     };
     let floor_percent = number(written.floor_percent, BREAKER_FLOOR_PERCENT);
-    let weighted = upstream.endpoints.value.iter().filter(|it| it.weight != Some(0)).count();
+    // How many are found changes; the floor keeps the only one in.
+    let weighted = match upstream.discover {
+        Some(_) => usize::MAX,
+        None => upstream.endpoints.value.iter().filter(|it| it.weight != Some(0)).count(),
+    };
     let trickle_percent = written.trickle_percent.and_then(|it| u16::try_from(it).ok());
     BreakerPlan {
         window_ms: written.window_ms.unwrap_or(usual.window_ms),

@@ -141,10 +141,7 @@ impl fmt::Debug for Upstream {
 }
 
 /// A try in flight at an endpoint, until it is dropped.
-pub struct Busy<'a> {
-    endpoint: &'a EndpointState,
-    probe: bool,
-}
+pub struct Busy<'a>(&'a EndpointState);
 
 impl Upstream {
     /// An upstream without endpoints; [`Upstream::apply`] gives it some.
@@ -290,8 +287,7 @@ impl Endpoint {
     /// Takes over what the control thread says of it; where that is something, it holds in place of
     /// what this worker has seen. [`Upstream::refresh`] follows.
     pub fn set_standing(&self, standing: Standing) {
-        self.standing.set(standing);
-        if standing != Standing::WHOLE {
+        if self.standing.replace(standing) != standing && standing != Standing::WHOLE {
             self.isolated_until_ms.set(None);
             // What it is let try afterwards is judged by what comes of that.
             self.failures.set(0);
@@ -346,10 +342,22 @@ impl Endpoint {
 
     /// A try begins.
     pub fn begin(&self) -> Busy<'_> {
-        let probe = self.standing.get().probing;
         self.in_flight.set(self.in_flight.get() + 1);
-        self.probes.set(self.probes.get() + u32::from(probe));
-        Busy { endpoint: &self.state, probe }
+        Busy(&self.state)
+    }
+
+    /// Whether requests come only to see whether it has recovered.
+    #[inline]
+    pub fn is_probing(&self) -> bool {
+        self.standing.get().probing
+    }
+
+    pub(super) fn add_probe(&self) {
+        self.probes.set(self.probes.get() + 1);
+    }
+
+    pub(super) fn remove_probe(&self) {
+        self.probes.set(self.probes.get() - 1);
     }
 
     /// Tries in flight.
@@ -405,9 +413,7 @@ impl std::ops::Deref for Endpoint {
 
 impl Drop for Busy<'_> {
     fn drop(&mut self) {
-        let Busy { endpoint, probe } = self;
-        endpoint.in_flight.set(endpoint.in_flight.get() - 1);
-        endpoint.probes.set(endpoint.probes.get() - u32::from(*probe));
+        self.0.in_flight.set(self.0.in_flight.get() - 1);
     }
 }
 

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use super::group::Upstream;
+use super::group::{Endpoint, Upstream};
 use super::standing::{Standing, WHOLE_PERMILLE};
 use crate::error::ErrorKind;
 
@@ -19,7 +19,37 @@ pub(super) struct Trials {
 }
 
 /// A request that is to show whether its upstream has recovered, until it is dropped.
-pub struct Trial(Rc<Upstream>);
+pub struct Trial(Rc<Upstream>, Cell<bool>);
+
+/// The same of an endpoint.
+pub struct Probe(Rc<Endpoint>, Cell<bool>);
+
+impl Trial {
+    /// It has shown that: the next one may come.
+    pub fn settle(&self) {
+        if !self.1.replace(true) {
+            self.0.trials.probes.set(0);
+        }
+    }
+}
+
+impl Probe {
+    /// A try at an endpoint that is to show whether it has recovered; none where that is not asked.
+    #[inline]
+    pub fn of(endpoint: &Rc<Endpoint>) -> Option<Probe> {
+        endpoint.is_probing().then(|| {
+            endpoint.add_probe();
+            Probe(endpoint.clone(), Cell::new(false))
+        })
+    }
+
+    /// As [`Trial::settle`].
+    pub fn settle(&self) {
+        if !self.1.replace(true) {
+            self.0.remove_probe();
+        }
+    }
+}
 
 impl Upstream {
     /// Whether a request may go on. One that is a probe holds its trial.
@@ -34,6 +64,17 @@ impl Upstream {
         }
     }
 
+    /// Whether requests are let through only to see whether it has recovered.
+    #[inline]
+    pub fn is_probing(&self) -> bool {
+        self.trials.standing.get().probing
+    }
+
+    /// Whether it takes nothing but probes.
+    pub fn is_shut(&self) -> bool {
+        self.trials.standing.get().share_permille == 0
+    }
+
     fn try_out(self: &Rc<Self>, standing: Standing) -> Result<Option<Trial>, ErrorKind> {
         let Trials { admitted_permille, probes, .. } = &self.trials;
         if standing.probing {
@@ -41,7 +82,7 @@ impl Upstream {
                 return Err(ErrorKind::BreakerOpen);
             }
             probes.set(1);
-            return Ok(Some(Trial(self.clone())));
+            return Ok(Some(Trial(self.clone(), Cell::new(false))));
         }
         let sum = admitted_permille.get() + standing.share_permille.min(WHOLE_PERMILLE);
         let whole = sum >= WHOLE_PERMILLE;
@@ -52,6 +93,12 @@ impl Upstream {
 
 impl Drop for Trial {
     fn drop(&mut self) {
-        self.0.trials.probes.set(0);
+        self.settle();
+    }
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        self.settle();
     }
 }

@@ -153,6 +153,8 @@ impl Supervisor {
         match compiled {
             // Its new sockets are closed again here too.
             _ if late => {
+                // Endpoints that it was to bring in come without it.
+                self.reloads.endpoints |= !self.discovery.is_empty();
                 let s = now.duration_since(since).as_secs();
                 tracing::warn!(
                     "a reload that was given up has been read after {s} s: reload again"

@@ -7,6 +7,7 @@ use super::breaker::{Breaker, Look, State};
 use super::event::{Event, Tier, What};
 use super::member::Member;
 use super::window::Outcomes;
+use crate::limits::ZONES_MAX;
 use crate::observe::render::UpstreamStanding;
 use crate::upstream::plan::UpstreamPlan;
 use crate::upstream::standing::{Standing, Standings};
@@ -107,7 +108,8 @@ impl Group {
             // Nobody could take over.
             look.percent = 0;
         }
-        if elsewhere && closed && !self.has_in(inside) {
+        // One without any weight is being drained, not dead.
+        if elsewhere && closed && !self.has_in(inside) && self.weighs(inside) {
             let breaker = &mut self.zones[index].breaker;
             breaker.open(now_ms, &plan.breaker, "none of its endpoints is in".into());
             let what = What::Breaker(Tier::Zone, State::Closed, State::Open);
@@ -120,6 +122,11 @@ impl Group {
         }
         let members = self.members.iter_mut().filter(|member| inside(member));
         members.for_each(|member| member.window.clear());
+    }
+
+    fn weighs(&self, among: impl Fn(&Member) -> bool) -> bool {
+        let mut members = self.members.iter().zip(&self.plan.endpoints);
+        members.any(|(member, endpoint)| among(member) && endpoint.weight > 0)
     }
 
     /// Whether some endpoint with a weight, of those, takes requests as far as it is concerned.
@@ -263,7 +270,7 @@ fn zones(plan: &UpstreamPlan, mut known: Vec<Zone>) -> Vec<Zone> {
         return zones;
     }
     for name in plan.endpoints.iter().filter_map(|endpoint| endpoint.zone.as_ref()) {
-        if zones.iter().any(|zone| zone.name == *name) {
+        if zones.len() == ZONES_MAX || zones.iter().any(|zone| zone.name == *name) {
             continue;
         }
         let kept = known.iter().position(|zone| zone.name == *name);

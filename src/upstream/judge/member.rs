@@ -65,7 +65,7 @@ impl Member {
         if before.breaker.window_ms != now.breaker.window_ms {
             self.window = Window::new(now.breaker.window_ms);
         }
-        if now.breaker.endpoint.is_off() {
+        if now.breaker.endpoint.is_off() && !before.breaker.endpoint.is_off() {
             self.breaker = Breaker::default();
         }
         if now.health.is_none() {

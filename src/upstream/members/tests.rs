@@ -9,6 +9,7 @@ use crate::error::ErrorKind;
 use crate::observe::WorkerCounters;
 use crate::upstream::balance::{HashTable, Seat};
 use crate::upstream::plan::{EndpointAddress, HashPlan};
+use crate::upstream::trial::Probe;
 use crate::upstream::{
     BreakerPlan, EndpointPlan, Outcome, Outgoing, Policy, Protocol, Standing, Tallies, Upstream,
     UpstreamId,
@@ -124,9 +125,9 @@ fn one_request_at_a_time_probes_an_endpoint() {
         let any = Wish::default();
         let first = (0..1_000).find(|_| upstream.pick(&any).is_ok_and(|it| it.id.0 == 1));
         assert!(first.is_some(), "{policy:?}");
-        let probe = endpoints[1].begin();
+        let probe = Probe::of(&endpoints[1]).expect("it is asked for");
         assert_eq!(counts(&upstream, 3, 300, &any)[1], 0, "{policy:?}");
-        drop(probe);
+        probe.settle();
         assert!((0..1_000).any(|_| upstream.pick(&any).is_ok_and(|it| it.id.0 == 1)));
     }
 }
@@ -194,7 +195,11 @@ fn a_part_of_an_upstreams_requests_is_admitted() {
     upstream.set_standing(Standing::PROBING);
     let probe = upstream.pass_breaker().expect("nobody probes");
     assert_eq!(upstream.pass_breaker().err(), Some(ErrorKind::BreakerOpen));
+    probe.as_ref().expect("a probe").settle();
+    let next = upstream.pass_breaker().expect("the head of its answer came");
     drop(probe);
+    assert_eq!(upstream.pass_breaker().err(), Some(ErrorKind::BreakerOpen), "settled once");
+    drop(next);
     assert!(upstream.pass_breaker().is_ok());
 }
 
