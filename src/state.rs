@@ -10,7 +10,7 @@ pub use gates::Gates;
 pub use held::{Held, Holders, Plans};
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -183,10 +183,15 @@ impl Core {
             upstream.set_standing(named.get(&UpstreamId(id)).copied().unwrap_or_default());
         }
         let named: BTreeMap<_, _> = standings.endpoints.iter().copied().collect();
-        for (id, endpoint) in endpoints.iter() {
-            endpoint.set_standing(named.get(&EndpointId(id)).copied().unwrap_or_default());
+        let standing = |id: u32| named.get(&EndpointId(id)).copied().unwrap_or_default();
+        let changed: BTreeSet<_> = (endpoints.iter())
+            .filter(|(id, endpoint)| endpoint.set_standing(standing(*id)))
+            .map(|(id, _)| EndpointId(id))
+            .collect();
+        // A slow start changes a few of them ten times a second, and leaves the others alone.
+        if !changed.is_empty() {
+            upstreams.iter().for_each(|(_, it)| it.refresh_for(&changed));
         }
-        upstreams.iter().for_each(|(_, it)| it.refresh());
     }
 
     /// What this core has of a number for all workers, and at least one.

@@ -561,6 +561,25 @@ fn grpc_calls(driver: &'static str) {
     assert_eq!(proxy.errors("connect_refused"), 1.0);
 }
 
+/// A client that gives its calls no time isolates no endpoint: nothing was wrong with those.
+fn calls_without_time_isolate_nobody(driver: &'static str) {
+    let origins = [Http2Origin::start(), Http2Origin::start()];
+    let endpoints = [0, 1].map(|at: usize| endpoint(&origins[at].address, 1));
+    let section = upstream("main", &endpoints, "protocol = \"http2\"");
+    let proxy = Proxy::start(settings(driver, "").upstreams(section));
+    block_on(async {
+        for _ in 0..12 {
+            let answer = call(&proxy, "/sleep/300", "50m").await;
+            assert_eq!(answer.fields["grpc-status"], "4");
+        }
+    });
+    (0..10).for_each(|_| assert_eq!(get(&proxy, "/later").status, 200));
+    let later = |origin: &Http2Origin| {
+        origin.look(|it| it.requests.iter().filter(|it| it.line.contains("/later")).count())
+    };
+    assert_eq!(origins.each_ref().map(later), [5, 5]);
+}
+
 macro_rules! on_both {
     ($($name:ident)*) => {
         mod io_uring { $(#[test] fn $name() { super::$name("io_uring"); })* }
@@ -574,4 +593,5 @@ on_both! {
     idle_connections_are_closed origins_that_do_not_speak_it a_reload_keeps_connections
     many_requests_share_connections a_client_that_leaves websocket_to_http2
     upgrades_that_http2_lacks websocket_from_http2 grpc_calls
+    calls_without_time_isolate_nobody
 }

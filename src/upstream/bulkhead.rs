@@ -234,8 +234,8 @@ pub fn share(all: usize, worker: usize, workers: usize) -> usize {
 mod tests {
     use std::task::Waker;
 
-    use super::super::group::tests::plan;
     use super::*;
+    use crate::upstream::testing::plan;
 
     fn upstream(places: usize, length_max: usize) -> Rc<Upstream> {
         let mut plan = plan(&[1]);
@@ -356,7 +356,7 @@ mod tests {
         take(200..400, 1_000);
         assert!(upstream.bulkhead.places() > fewer && poll(&mut waits).is_some());
         drop(kept);
-        upstream.bulkhead.configure(&super::super::group::tests::plan(&[1]), 0, 1);
+        upstream.bulkhead.configure(&crate::upstream::testing::plan(&[1]), 0, 1);
         assert!(!upstream.bulkhead.is_adaptive() && upstream.bulkhead.places() == 0);
     }
 

@@ -1,6 +1,7 @@
 //! Run-time state of an upstream and its endpoints on one core.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -182,6 +183,14 @@ impl Upstream {
         members.refresh();
     }
 
+    /// The same, where some of `changed` are its own.
+    pub fn refresh_for(&self, changed: &BTreeSet<EndpointId>) {
+        let own = |it: &Rc<Endpoint>| changed.contains(&it.id);
+        if self.members.borrow().endpoints().iter().any(own) {
+            self.refresh();
+        }
+    }
+
     /// Lets endpoints back in whose isolation has lasted long enough.
     pub fn sweep(&self, now_ms: u64) {
         if self.isolated.get() == 0 {
@@ -285,13 +294,15 @@ impl Endpoint {
     }
 
     /// Takes over what the control thread says of it; where that is something, it holds in place of
-    /// what this worker has seen. [`Upstream::refresh`] follows.
-    pub fn set_standing(&self, standing: Standing) {
-        if self.standing.replace(standing) != standing && standing != Standing::WHOLE {
+    /// what this worker has seen. [`Upstream::refresh`] follows where it says that something changed.
+    pub fn set_standing(&self, standing: Standing) -> bool {
+        let changed = self.standing.replace(standing) != standing;
+        if changed && standing != Standing::WHOLE {
             self.isolated_until_ms.set(None);
             // What it is let try afterwards is judged by what comes of that.
             self.failures.set(0);
         }
+        changed
     }
 
     /// Takes over what its name resolved to. Connections to an address that has gone are closed
@@ -418,49 +429,9 @@ impl Drop for Busy<'_> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
-    use crate::upstream::{BreakerPlan, Outgoing, Tallies};
-
-    pub(in crate::upstream) fn plan(weights: &[u32]) -> UpstreamPlan {
-        let endpoint = |(index, weight): (usize, &u32)| EndpointPlan {
-            id: EndpointId(index as u32),
-            tallies: Tallies::default(),
-            address: EndpointAddress::Unix("/nowhere".into()),
-            tls: None,
-            protocol: Protocol::Http1,
-            outgoing: Outgoing::default(),
-            authority: "unix:/nowhere".into(),
-            weight: *weight,
-            zone: None,
-        };
-        UpstreamPlan {
-            id: UpstreamId(0),
-            name: "app".into(),
-            discover: None,
-            endpoints: weights.iter().enumerate().map(endpoint).collect(),
-            protocol: Protocol::Http1,
-            outgoing: Outgoing::default(),
-            tls: None,
-            connect_timeout_ms: 1,
-            response_timeout_ms: 1,
-            body_timeout_ms: 1,
-            idle_timeout_ms: 1,
-            tunnel_timeout_ms: 1,
-            tunnel_total_timeout_ms: None,
-            in_flight_max: 0,
-            concurrency: None,
-            queue_length_max: 0,
-            queue_timeout_ms: 1,
-            idle_connections_max: 1,
-            balance: Arc::default(),
-            health: None,
-            breaker: BreakerPlan::off(),
-            slow_start_ms: 0,
-            retry: RetryPlan::default(),
-            budget_percent: 20,
-        }
-    }
+    use crate::upstream::testing::plan;
 
     /// R17: a zone limits the endpoints, and shares inside it follow their weights.
     #[test]
@@ -497,7 +468,7 @@ pub(super) mod tests {
         let endpoint = Endpoint::new(first.clone(), Arc::new(WorkerCounters::default()));
         assert!(Rc::ptr_eq(&endpoint, &endpoint.clone().renewed(&first)), "nothing is new");
         endpoint.large_answers.set(true);
-        for (authority, zone) in [("unix:/nowhere", Some("a")), ("unix:/Nowhere", None)] {
+        for (authority, zone) in [("unix:/0", Some("a")), ("unix:/Other", None)] {
             let said = EndpointPlan {
                 authority: authority.into(),
                 zone: zone.map(Box::from),

@@ -16,6 +16,8 @@ pub mod standing;
 pub mod trial;
 
 mod shared;
+#[cfg(test)]
+mod testing;
 
 pub use balance::Policy;
 pub use discover::{Discover, Found};

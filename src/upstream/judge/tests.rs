@@ -3,53 +3,14 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::context::RetryPlan;
 use crate::limits::*;
-use crate::upstream::plan::{
-    BreakerPlan, Check, EndpointAddress, EndpointBreaker, EndpointPlan, HealthPlan, Outgoing,
-    Protocol,
-};
-use crate::upstream::standing::{Standing, Tallies};
+use crate::upstream::plan::{BreakerPlan, Check, EndpointBreaker, HealthPlan};
+use crate::upstream::standing::Standing;
+use crate::upstream::testing::plan_in_zones;
 
 /// An upstream with these zones, one endpoint each; an empty one is none.
 fn plan(zones: &[&str], breaker: BreakerPlan) -> UpstreamPlan {
-    let endpoint = |(index, zone): (usize, &&str)| EndpointPlan {
-        id: EndpointId(index as u32),
-        tallies: Tallies::default(),
-        address: EndpointAddress::Unix("/nowhere".into()),
-        tls: None,
-        protocol: Protocol::Http1,
-        outgoing: Outgoing::default(),
-        authority: format!("e{index}").into(),
-        weight: 100,
-        zone: Some(*zone).filter(|zone| !zone.is_empty()).map(Box::from),
-    };
-    UpstreamPlan {
-        discover: None,
-        protocol: Protocol::Http1,
-        outgoing: Outgoing::default(),
-        id: UpstreamId(0),
-        name: "app".into(),
-        endpoints: zones.iter().enumerate().map(endpoint).collect(),
-        tls: None,
-        connect_timeout_ms: 1,
-        response_timeout_ms: 1,
-        body_timeout_ms: 1,
-        idle_timeout_ms: 1,
-        tunnel_timeout_ms: 1,
-        tunnel_total_timeout_ms: None,
-        in_flight_max: 0,
-        concurrency: None,
-        queue_length_max: 0,
-        queue_timeout_ms: 1,
-        retry: RetryPlan::default(),
-        budget_percent: 20,
-        idle_connections_max: 1,
-        balance: Arc::default(),
-        health: None,
-        breaker,
-        slow_start_ms: 0,
-    }
+    UpstreamPlan { breaker, ..plan_in_zones(zones) }
 }
 
 fn usual() -> BreakerPlan {
@@ -142,12 +103,12 @@ fn a_failing_endpoint_opens_probes_trickles_and_closes() {
     bench.run(1_000, 10, |_| 0);
     assert_eq!(bench.standings, Standings::default());
     bench.run(3_000, 10, |it| if it == 2 { 100 } else { 0 });
-    let opened = bench.states(Tier::Endpoint, "e2");
+    let opened = bench.states(Tier::Endpoint, "unix:/2");
     assert_eq!(opened.len(), 1, "{opened:?}");
     assert!(opened[0].0 <= 1_600, "30 % of a window of a second and a half: {opened:?}");
     assert_eq!((bench.of(2), bench.of(1)), (Standing::OUT, Standing::WHOLE));
     bench.run(30_000, 10, |_| 0);
-    let states = bench.states(Tier::Endpoint, "e2");
+    let states = bench.states(Tier::Endpoint, "unix:/2");
     let names: Vec<_> = states.iter().map(|it| it.1).collect();
     assert_eq!(names, [State::Open, State::Probing, State::Trickle, State::Closed]);
     assert_eq!(states[1].0 - states[0].0, BREAKER_OPEN_MS);
@@ -183,7 +144,7 @@ fn failures_in_a_row_on_a_worker_isolate_at_once() {
 fn what_fails_again_stays_open_longer_up_to_a_bound() {
     let mut bench = Bench::new(plan(&[""; 5], usual()));
     bench.run(600_000, 10, |it| if it == 0 { 100 } else { 0 });
-    let states = bench.states(Tier::Endpoint, "e0");
+    let states = bench.states(Tier::Endpoint, "unix:/0");
     let open = states.windows(2).filter(|it| it[0].1 == State::Open);
     let lengths: Vec<_> = open.map(|it| it[1].0 - it[0].0).collect();
     assert_eq!(lengths[..6], [10_000, 20_000, 40_000, 80_000, 100_000, 100_000]);
@@ -196,7 +157,7 @@ fn one_of_five_that_fails_does_not_stop_its_service() {
         let mut bench = Bench::new(plan(&[""; 5], breaker.clone()));
         bench.run(120_000, requests, |it| if it == 2 { 100 } else { 0 });
         assert_eq!(bench.states(Tier::Service, ""), [], "{requests} a look");
-        assert!(!bench.states(Tier::Endpoint, "e2").is_empty());
+        assert!(!bench.states(Tier::Endpoint, "unix:/2").is_empty());
     }
 }
 
@@ -302,7 +263,7 @@ fn checks_count_up_and_down_and_the_first_decides() {
     bench.check(2, false);
     assert_eq!(bench.of(2), Standing::OUT, "the first check of all");
     let said: Vec<_> = bench.events.iter().map(|it| it.1.to_string()).collect();
-    assert_eq!(said[0], "upstream app: endpoint e1 is down: refused");
+    assert_eq!(said[0], "upstream app: endpoint unix:/1 is down: refused");
 }
 
 #[test]

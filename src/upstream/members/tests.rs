@@ -4,60 +4,21 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::*;
-use crate::context::{RetryPlan, Source};
+use crate::context::Source;
 use crate::error::ErrorKind;
 use crate::observe::WorkerCounters;
 use crate::upstream::balance::{HashTable, Seat};
-use crate::upstream::plan::{EndpointAddress, HashPlan};
+use crate::upstream::plan::HashPlan;
+use crate::upstream::testing::plan_in_zones;
 use crate::upstream::trial::Probe;
-use crate::upstream::{
-    BreakerPlan, EndpointPlan, Outcome, Outgoing, Policy, Protocol, Standing, Tallies, Upstream,
-    UpstreamId,
-};
+use crate::upstream::{EndpointPlan, Outcome, Policy, Standing, Upstream};
 
 /// Endpoints of weight 100, each in the zone that stands at its place.
 fn plan(zones: &[&str], change: impl FnOnce(&mut BalancePlan)) -> UpstreamPlan {
-    let endpoint = |(index, zone): (usize, &&str)| EndpointPlan {
-        id: EndpointId(index as u32),
-        tallies: Tallies::default(),
-        address: EndpointAddress::Unix("/nowhere".into()),
-        tls: None,
-        protocol: Protocol::Http1,
-        outgoing: Outgoing::default(),
-        authority: format!("unix:/{index}").into(),
-        weight: 100,
-        zone: Some(*zone).filter(|zone| !zone.is_empty()).map(Box::from),
-    };
-    let mut balance = BalancePlan::default();
-    change(&mut balance);
-    let mut breaker = BreakerPlan::off();
-    breaker.endpoint.consecutive = 3;
-    UpstreamPlan {
-        discover: None,
-        protocol: Protocol::Http1,
-        outgoing: Outgoing::default(),
-        id: UpstreamId(0),
-        name: "app".into(),
-        endpoints: zones.iter().enumerate().map(endpoint).collect(),
-        tls: None,
-        connect_timeout_ms: 1,
-        response_timeout_ms: 1,
-        body_timeout_ms: 1,
-        idle_timeout_ms: 1,
-        tunnel_timeout_ms: 1,
-        tunnel_total_timeout_ms: None,
-        in_flight_max: 0,
-        concurrency: None,
-        queue_length_max: 0,
-        queue_timeout_ms: 1,
-        retry: RetryPlan::default(),
-        budget_percent: 20,
-        idle_connections_max: 1,
-        balance: Arc::new(balance),
-        health: None,
-        breaker,
-        slow_start_ms: 0,
-    }
+    let mut plan = plan_in_zones(zones);
+    change(Arc::make_mut(&mut plan.balance));
+    plan.breaker.endpoint.consecutive = 3;
+    plan
 }
 
 /// An upstream on one of so many workers, and its endpoints.
