@@ -30,7 +30,7 @@ use crate::observe::series::EndpointSeries;
 use crate::snapshot::ListenerPlan;
 use crate::state::Core;
 use crate::upstream::connect::{acquire, connect};
-use crate::upstream::{Endpoint, Lease, Settings};
+use crate::upstream::{Avoid, Endpoint, Lease, Settings};
 
 /// Where a request is and where it goes: what stays the same over its tries.
 pub(super) struct Place<'a> {
@@ -102,7 +102,7 @@ pub(super) async fn forward(exchange: &mut Exchange, place: &Place<'_>) -> Resul
     let total = total_timer(exchange, place);
     let (mut endpoint, mut in_flight) = {
         let upstream = exchange.matched.upstream.clone().ok_or(ErrorKind::NoEndpoint)?;
-        let endpoint = target::pick(exchange, place, &upstream, None)?;
+        let endpoint = target::pick(exchange, place, &upstream, Avoid::default())?;
         retry::begin(exchange, place, &upstream);
         let in_flight = place.core.series.in_flight(upstream.id.0, endpoint.id.0);
         (endpoint, in_flight)
