@@ -285,7 +285,10 @@ fn status_shows_places_and_queues(driver: &'static str) {
     let queue = (&shown["queue_length"], &shown["queue_length_max"]);
     assert_eq!(queue, (&4.into(), &4.into()), "{shown}");
     assert!(shown["concurrency_limit"].is_null(), "nothing follows the answers: {shown}");
-    assert_eq!((waiting(&proxy), proxy.metric("ringway_upstream_requests_in_flight", "main")), (4.0, 6.0));
+    assert_eq!(
+        (waiting(&proxy), proxy.metric("ringway_upstream_requests_in_flight", "main")),
+        (4.0, 6.0)
+    );
     let served = poll(ms(8_000), || {
         (0..8).for_each(|number| assert_eq!(get(&proxy, &format!("/local/{number}")).status, 200));
         of("local")["concurrency_limit"].as_u64().is_some_and(|limit| limit >= 4)
@@ -330,8 +333,7 @@ fn a_breaker_that_opens_fails_those_who_wait(driver: &'static str) {
 }
 
 /// It ends its connection: what is sent next is on a new one, and so is not sent again when that ends.
-const BROKEN: &str =
-    "HTTP/1.1 503 Broken\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+const BROKEN: &str = "HTTP/1.1 503 Broken\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
 
 macro_rules! on_both {
     ($($name:ident)*) => {
