@@ -64,6 +64,7 @@ pub struct Tally {
 
 impl Tally {
     /// Counts how long the head of an answer took, where thresholds depend on that.
+    #[inline]
     pub fn head_took(&self, us: u64) {
         self.heads.get_or_init(Box::default).record(us);
     }

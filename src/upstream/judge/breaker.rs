@@ -71,7 +71,7 @@ pub struct Breaker {
     calm_since_ms: u64,
     ramp: Option<Ramp>,
     adaptive: Adaptive,
-    /// Since when failed checks are of the outage that it is open for.
+    /// Since when a recovery that checks see is one of the outage that it is open for.
     failing_since_ms: u64,
     /// Before this time, checks that pass again are not believed once more.
     believes_at_ms: u64,
@@ -178,8 +178,8 @@ impl Breaker {
         self.reason = reason;
     }
 
-    /// Since when a check must have failed, so that its passing again ends the time that it is open.
-    /// None where that has no end to be brought forward, or was of late, in vain.
+    /// Since when checks must have seen a recovery, for that to end the time that it is open. None
+    /// where that has no end to be brought forward, or was of late, in vain.
     pub fn awaits_checks(&self, now_ms: u64) -> Option<u64> {
         let waits = self.state == State::Open && now_ms < self.until_ms;
         (waits && now_ms >= self.believes_at_ms).then_some(self.failing_since_ms)

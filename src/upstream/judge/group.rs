@@ -153,8 +153,8 @@ impl Group {
         self.members.iter_mut().filter(|it| inside(it)).for_each(Member::forget);
     }
 
-    /// Whether checks of some of those endpoints failed since then and pass again, and so many of
-    /// them pass that what they say is heeded: those that do not get no probe.
+    /// Whether checks say that some of those endpoints have recovered since then, and so many are up
+    /// that what checks say is heeded: those that are down get no probe.
     fn passes_again(&self, among: impl Fn(&Member) -> bool, since_ms: u64) -> bool {
         let (mut weight, mut up, mut again) = (0, 0, false);
         for (member, endpoint) in self.members.iter().zip(&self.plan.endpoints) {
@@ -163,7 +163,7 @@ impl Group {
             }
             weight += u64::from(endpoint.weight);
             up += u64::from(endpoint.weight) * u64::from(member.is_up());
-            again |= member.passes_again(&self.plan, since_ms);
+            again |= member.passes_again(since_ms);
         }
         again && up * 100 >= self.plan.breaker.floor_percent * weight
     }

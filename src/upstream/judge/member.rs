@@ -45,9 +45,11 @@ struct Health {
     otherwise: u32,
     /// Checks in a row that passed.
     passes: u32,
-    /// When one failed last.
-    failed_at_ms: Option<u64>,
-    /// Of that failure.
+    /// Whether one failed before those.
+    failed: bool,
+    /// When so many passed in a row last, after one that failed, that it would be up had it been down.
+    recovered_at_ms: Option<u64>,
+    /// Of the last failure.
     reason: Box<str>,
 }
 
@@ -152,7 +154,7 @@ impl Member {
             self.breaker.look(now_ms, plan, Look { percent: 0, ..look });
             return;
         }
-        if self.breaker.awaits_checks(now_ms).is_some_and(|since| self.passes_again(plan, since)) {
+        if self.breaker.awaits_checks(now_ms).is_some_and(|since| self.passes_again(since)) {
             self.breaker.believe_checks(now_ms, &plan.breaker);
         }
         if let Some(from) = self.breaker.look(now_ms, plan, look) {
@@ -210,12 +212,10 @@ impl Member {
         self.health.up == Some(true)
     }
 
-    /// Whether its checks failed since then, and so many have passed in a row since that it would be
-    /// up had it been down.
-    pub fn passes_again(&self, plan: &UpstreamPlan, since_ms: u64) -> bool {
-        let Health { passes, failed_at_ms, .. } = &self.health;
-        let rise = plan.health.as_ref().map_or(u32::MAX, |terms| terms.rise);
-        self.is_up() && *passes >= rise && failed_at_ms.is_some_and(|at_ms| at_ms >= since_ms)
+    /// Whether its checks say that it has recovered since then: they failed, and no longer do.
+    pub fn passes_again(&self, since_ms: u64) -> bool {
+        let Health { passes, recovered_at_ms, .. } = &self.health;
+        self.is_up() && *passes > 0 && recovered_at_ms.is_some_and(|at_ms| at_ms > since_ms)
     }
 
     /// Takes in the result of a check. The first decides, later ones as `rise` and `fall` say.
@@ -229,10 +229,12 @@ impl Member {
         let terms = plan.health.as_ref()?;
         let passed = result.is_ok();
         let health = &mut self.health;
-        health.passes = if passed { health.passes.saturating_add(1) } else { 0 };
-        if let Err(reason) = result {
-            health.reason = reason;
-            health.failed_at_ms = Some(now_ms);
+        match result {
+            Ok(()) => health.passes = health.passes.saturating_add(1),
+            Err(reason) => (health.passes, health.reason, health.failed) = (0, reason, true),
+        }
+        if health.failed && health.passes == terms.rise {
+            health.recovered_at_ms = Some(now_ms);
         }
         let enough = match health.up {
             None => 1,
