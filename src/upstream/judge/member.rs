@@ -22,7 +22,7 @@ pub(super) struct Member {
     pub new: Outcomes,
     pub window: Window,
     /// How long the heads of its answers took, where thresholds are adaptive.
-    tail: Option<Box<Tail>>,
+    tail: Option<Tail>,
     pub breaker: Breaker,
     health: Health,
     /// What its breaker and its checks say.
@@ -163,10 +163,8 @@ impl Member {
             events.push(event(plan, endpoint, what, self.breaker.reason()));
         }
         let percent = self.breaker.percent(look.percent, &plan.breaker);
-        let tail = self.tail.as_ref().filter(|_| ended);
-        if let Some(new) =
-            tail.and_then(|tail| self.breaker.adapt(&plan.breaker, &look, tail.window()))
-        {
+        let heads = self.tail.as_ref().filter(|_| ended).and_then(Tail::window);
+        if let Some(new) = heads.and_then(|it| self.breaker.adapt(&plan.breaker, &look, it)) {
             let what = What::Threshold(Tier::Endpoint, percent, new);
             events.push(event(plan, endpoint, what, &format!("{percent} % -> {new} %")));
         }
@@ -188,7 +186,7 @@ impl Member {
         match &mut self.tail {
             Some(tail) => tail.look(endpoint, now_ms, window_ms),
             none => {
-                *none = Some(Box::new(Tail::new(endpoint, now_ms, window_ms)));
+                *none = Some(Tail::new(endpoint, now_ms, window_ms));
                 false
             }
         }
@@ -204,7 +202,7 @@ impl Member {
 
     /// How long the heads of its answers took in the last window that has ended.
     pub fn heads(&self) -> Option<&HeadsView> {
-        self.tail.as_ref().map(|tail| tail.window())
+        self.tail.as_ref()?.window()
     }
 
     /// Whether its checks say that it is up.
