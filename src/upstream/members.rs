@@ -52,6 +52,8 @@ struct Roster {
     weights: Vec<u32>,
     plan: Arc<BalancePlan>,
     floor_percent: u64,
+    /// Whether zones that fail are left to others.
+    leaves_zones: bool,
     /// Whether what this worker has isolated is out: not where nobody else is in.
     isolates: bool,
 }
@@ -120,6 +122,7 @@ impl Members {
                 weights: plan.endpoints.iter().map(|endpoint| endpoint.weight).collect(),
                 plan: plan.balance.clone(),
                 floor_percent: plan.breaker.floor_percent,
+                leaves_zones: plan.breaker.zone_error_percent > 0,
                 isolates: true,
                 endpoints,
             },
@@ -150,9 +153,10 @@ impl Members {
             *self = Members::new(plan, endpoints, worker);
             return;
         }
-        let Roster { weights, plan: balance, floor_percent, .. } = &mut self.roster;
+        let Roster { weights, plan: balance, floor_percent, leaves_zones, .. } = &mut self.roster;
         *balance = now.clone();
         *floor_percent = plan.breaker.floor_percent;
+        *leaves_zones = plan.breaker.zone_error_percent > 0;
         weights.clear();
         weights.extend(plan.endpoints.iter().map(|endpoint| endpoint.weight));
         self.roster.endpoints = endpoints;
@@ -162,7 +166,8 @@ impl Members {
     /// Takes over what endpoints take now: after a change of weights, standings or isolation.
     pub fn refresh(&mut self) {
         let Members { roster, all, zones, local, .. } = self;
-        roster.isolates = roster.weight_in(None) > 0;
+        let mut weighted = roster.endpoints.iter().zip(&roster.weights);
+        roster.isolates = weighted.any(|(it, weight)| *weight > 0 && it.is_in());
         all.refresh(roster);
         zones.iter_mut().for_each(|(_, set)| set.refresh(roster));
         if let Some(local) = local {
@@ -210,11 +215,24 @@ impl Members {
         }
     }
 
-    /// Whether enough stays in without one of its endpoints.
+    /// Whether enough stays in without one of its endpoints. A zone that fails counts as far as it
+    /// takes requests: one that is left to others is nothing that could take more.
     pub fn may_isolate(&self, endpoint: EndpointId) -> bool {
-        let left = self.roster.weight_in(Some(endpoint));
-        let total: u64 = self.roster.weights.iter().map(|weight| u64::from(*weight)).sum();
-        left > 0 && left * 100 >= self.roster.floor_percent * total
+        let Roster { endpoints, weights, floor_percent, leaves_zones, .. } = &self.roster;
+        let share = |index: u32| endpoints[index as usize].standing.get().share_permille;
+        let mut shares = vec![WHOLE_PERMILLE; endpoints.len()];
+        for (_, set) in self.zones.iter().filter(|_| *leaves_zones) {
+            let weighs = |index: &u32| weights[*index as usize] > 0;
+            let taken = set.members.iter().copied().filter(weighs).map(share).max().unwrap_or(0);
+            set.members.iter().for_each(|index| shares[*index as usize] = taken);
+        }
+        let (mut left, mut total) = (0, 0);
+        for ((it, weight), share) in endpoints.iter().zip(weights).zip(shares) {
+            let load = u64::from(*weight) * u64::from(share);
+            total += load;
+            left += if it.id != endpoint && it.is_in() { load } else { 0 };
+        }
+        left > 0 && left * 100 >= floor_percent * total
     }
 
     /// All of them, in the order of the plan.
@@ -224,15 +242,6 @@ impl Members {
 }
 
 impl Roster {
-    /// The weight of what is in without `more`. Whether standings leave enough in has been judged.
-    fn weight_in(&self, more: Option<EndpointId>) -> u64 {
-        let is_in = |it: &Endpoint| {
-            !it.is_isolated() && it.standing.get().share_permille > 0 && Some(it.id) != more
-        };
-        let pairs = self.endpoints.iter().zip(&self.weights);
-        pairs.filter(|(it, _)| is_in(it)).map(|(_, weight)| u64::from(*weight)).sum()
-    }
-
     /// Thousandths of its share that an endpoint takes.
     fn share(&self, index: usize) -> u16 {
         let endpoint = &self.endpoints[index];

@@ -15,6 +15,7 @@ pub mod pool;
 pub mod standing;
 pub mod trial;
 
+mod incident;
 mod shared;
 #[cfg(test)]
 mod testing;
