@@ -10,7 +10,7 @@ use crate::context::Scope;
 use crate::error::ErrorKind;
 use crate::filter::Reply;
 use crate::route::{Action, Respond};
-use crate::upstream::{Endpoint, EndpointId, Upstream, Wish};
+use crate::upstream::{Avoid, Endpoint, Upstream, Wish};
 
 /// Chooses the upstream.
 ///
@@ -51,8 +51,8 @@ fn answer(respond: &Respond) -> Reply {
     }
 }
 
-/// Picks an endpoint as the route and the request ask for, another than `failed`, and writes down what
-/// it is sent as Host.
+/// Picks an endpoint as the route and the request ask for, none of those to `avoid`, and writes down
+/// what it is sent as Host.
 ///
 /// # Errors
 /// There is none, or its Host would be none.
@@ -60,14 +60,14 @@ pub(super) fn pick(
     exchange: &mut Exchange,
     place: &Place<'_>,
     upstream: &Upstream,
-    failed: Option<EndpointId>,
+    avoid: Avoid<'_>,
 ) -> Result<Rc<Endpoint>, ErrorKind> {
     let Exchange { matched, context, .. } = exchange;
     let plans = matched.held.plans();
     let route = plans.route().ok_or(ErrorKind::RouteMissing)?;
     let settings = matched.settings.as_ref().ok_or(ErrorKind::NoEndpoint)?;
     let wish = Wish {
-        failed,
+        avoid,
         now_ms: place.core.now_ms(),
         ..balance::wish(route, matched.target, &settings.balance, context)
     };

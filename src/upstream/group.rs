@@ -461,6 +461,7 @@ impl Drop for Busy<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::upstream::members::Avoid;
     use crate::upstream::testing::plan;
 
     /// R17: a zone limits the endpoints, and shares inside it follow their weights.
@@ -483,7 +484,9 @@ mod tests {
         assert_eq!(counts, [0, 6, 2, 0]);
         assert_eq!(upstream.pick(&in_zone(Some("c"))).err(), Some(ErrorKind::NoEndpoint));
         let other = |failed, zone| {
-            let wish = Wish { failed: Some(EndpointId(failed)), ..in_zone(zone) };
+            let tried = [EndpointId(failed)];
+            let avoid = Avoid { tried: &tried, unsound: false };
+            let wish = Wish { avoid, ..in_zone(zone) };
             upstream.pick(&wish).map(|e| e.id).ok()
         };
         assert_eq!(other(0, Some("a")), None);
