@@ -311,7 +311,10 @@ impl Endpoint {
     /// that are under way keep what was said before.
     pub fn renewed(self: Rc<Self>, plan: &EndpointPlan) -> Rc<Endpoint> {
         assert_eq!(self.id, plan.id, "an endpoint keeps its identity");
-        if self.plan.authority == plan.authority && self.plan.zone == plan.zone {
+        if self.plan.authority == plan.authority
+            && self.plan.zone == plan.zone
+            && self.plan.priority == plan.priority
+        {
             return self;
         }
         Rc::new(Endpoint { id: self.id, plan: plan.clone(), state: self.state.clone() })

@@ -16,6 +16,7 @@ pub mod standing;
 pub mod trial;
 
 mod incident;
+mod reserve;
 mod shared;
 #[cfg(test)]
 mod testing;

@@ -157,6 +157,36 @@ fn a_zone_that_is_left_counts_for_no_floor() {
     assert_eq!([fail(3), fail(4), fail(0)], [true, true, false]);
 }
 
+/// RFC 2782: who has a higher priority number takes requests only where those of lower ones do not,
+/// or where a request has tried them.
+#[test]
+fn reserves_stand_in() {
+    let mut plan = plan(&["", "", "", ""], |_| {});
+    (plan.endpoints[2].priority, plan.endpoints[3].priority) = (1, 2);
+    let (upstream, endpoints) = start(&plan, (0, 1));
+    let any = Wish::default();
+    assert_eq!(counts(&upstream, 4, 30, &any), [15, 15, 0, 0]);
+    let tried = [EndpointId(0), EndpointId(1)];
+    let other = Wish { avoid: Avoid { tried: &tried, ..any.avoid }, ..any };
+    assert_eq!(counts(&upstream, 4, 30, &other), [0, 0, 30, 0]);
+    let fail = |index: usize| {
+        let tally = plan.endpoints[index].tallies.of(0, 1);
+        (0..3).for_each(|_| upstream.finish(&endpoints[index], Outcome::Failed, tally, 0));
+    };
+    fail(0);
+    assert_eq!(counts(&upstream, 4, 30, &any), [0, 30, 0, 0], "half of them is enough");
+    fail(1);
+    assert_eq!(counts(&upstream, 4, 30, &any), [0, 0, 30, 0]);
+    fail(2);
+    assert_eq!(counts(&upstream, 4, 30, &any), [0, 0, 0, 30]);
+    upstream.sweep(plan.breaker.open_ms);
+    assert_eq!(counts(&upstream, 4, 30, &any), [15, 15, 0, 0]);
+    // What comes back is not drowned: who stood in goes on beside it.
+    endpoints[..2].iter().for_each(|it| assert!(it.set_standing(Standing::part(100))));
+    upstream.refresh();
+    assert_eq!(counts(&upstream, 4, 120, &any), [10, 10, 100, 0]);
+}
+
 /// One incident is one failure in a row, however many requests it fails (docs/health.md).
 #[test]
 fn what_fails_together_is_one_failure_in_a_row() {
