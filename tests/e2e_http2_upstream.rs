@@ -343,8 +343,7 @@ fn idle_connections_are_closed(driver: &'static str) {
     let closed = || origin.look(|record| record.open) == 0 && connections(&proxy) == 0.0;
     assert!(poll(PATIENCE, closed), "it is closed");
     assert_eq!(idle(), 0.0);
-    assert_eq!(get(&proxy, "/two").status, 200);
-    assert_eq!(origin.look(|record| record.connections), 2);
+    assert_eq!((get(&proxy, "/two").status, origin.look(|it| it.connections)), (200, 2));
 }
 
 /// An origin that speaks HTTP/1 only, and one that is not there, are told apart.
