@@ -216,7 +216,8 @@ fn a_service_with_reserves(driver: &'static str) {
     let discover = format!("srv = \"{name}\", resolver = \"{}\"", dns.address);
     let quick = "breaker = { open = \"1s\", trickle = \"1s\", requests_min = 10 }\n\
                  retry = { on = [\"connect\", \"stale\"], tries = 4, budget_percent = 100 }\n";
-    let proxy = Proxy::start(settings(driver, &discover, quick));
+    // One worker, whose budget has room for the retries of five requests.
+    let proxy = Proxy::start(settings(driver, &discover, quick).workers(1));
     served_by(&proxy, &first);
     drop(origins);
     assert!((0..30).all(|_| who(&proxy) == "127.0.0.4"), "{}", proxy.log());
