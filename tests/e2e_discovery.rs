@@ -3,6 +3,7 @@
 
 mod harness;
 
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use harness::client::{ask, plain_get};
@@ -220,7 +221,11 @@ fn a_service_with_reserves(driver: &'static str) {
     let proxy = Proxy::start(settings(driver, &discover, quick).workers(1));
     served_by(&proxy, &first);
     drop(origins);
-    assert!((0..30).all(|_| who(&proxy) == "127.0.0.4"), "{}", proxy.log());
+    let refuses = |ip: &str| TcpStream::connect(format!("{ip}:{port}")).is_err();
+    assert!(poll(ms(5_000), || first.iter().all(|ip| refuses(ip))), "they are gone");
+    let answers: Vec<String> = (0..30).map(|_| who(&proxy)).collect();
+    let all = answers.iter().all(|from| from == "127.0.0.4");
+    assert!(all, "{answers:?} {}", proxy.log());
     let is_out = |it: &Value| ["out", "probing"].contains(&it["standing"].as_str().unwrap_or(""));
     let out = || {
         who(&proxy);
