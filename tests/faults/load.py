@@ -122,11 +122,13 @@ class Load:
         _, connection = await loop.create_connection(lambda: Connection(self), HOST, self.port)
         return connection
 
-    async def run(self, seconds=math.inf):
-        """All requests of so many seconds, or until it is stopped, and the answers to the last."""
+    async def run(self, seconds=math.inf, phase=0.0):
+        """All requests of so many seconds, or until it is stopped, and the answers to the last.
+
+        `phase` is a part of the time between two requests that the first one waits."""
         loop = asyncio.get_running_loop()
         sweeper = asyncio.create_task(self.sweep())
-        begin = loop.time()
+        begin = loop.time() + phase / self.per_second
         for number in itertools.count():
             if self.stopped or number >= seconds * self.per_second:
                 break
@@ -191,6 +193,11 @@ class Load:
             connection.transport.abort()
 
 
+def phases(loads):
+    """With each load a phase of its own, so that they do not ask all at once."""
+    return [(load, number / len(loads)) for number, load in enumerate(loads)]
+
+
 async def drive(loads, seconds, events=()):
     """Runs all loads at once; events are [(seconds from the begin, function)].
 
@@ -199,7 +206,7 @@ async def drive(loads, seconds, events=()):
         await load.open()
     loop = asyncio.get_running_loop()
     begin, happened = loop.time(), []
-    running = asyncio.gather(*(load.run(seconds) for load in loads))
+    running = asyncio.gather(*(load.run(seconds, phase) for load, phase in phases(loads)))
     for after, event in events:
         await asyncio.sleep(max(0.0, begin + after - loop.time()))
         # In a thread of its own: it waits for an answer, and the load must not.

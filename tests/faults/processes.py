@@ -1,6 +1,7 @@
 """The processes of a trial: scripted origins, and the real binary before them."""
 
 import contextlib
+import ctypes
 import http.client
 import json
 import os
@@ -119,7 +120,7 @@ class Gateway:
         self.config.write_text(self.text)
         with open(self.log_path, "wb") as log:
             self.process = subprocess.Popen(self.argv, stdin=subprocess.DEVNULL, stdout=log,
-                                            stderr=subprocess.STDOUT)
+                                            stderr=subprocess.STDOUT, preexec_fn=end_with_us)
         try:
             self.await_ready()
         except BaseException:
@@ -187,5 +188,12 @@ class Gateway:
         return " | ".join(lines[-3:]) or "it said nothing"
 
 
+def end_with_us():
+    """The gateway is killed with its runner, should that be killed."""
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+libc = ctypes.CDLL(None)
+PR_SET_PDEATHSIG = 1
 # A line of the text format: a family, its labels if there are any, a value.
 SAMPLE = re.compile(r"^([a-z0-9_]+)(?:\{(.*)\})? (\S+)$", re.M)

@@ -9,7 +9,7 @@ import asyncio
 import collections
 import time
 
-from load import Load
+from load import Load, phases
 from origins import BODY
 from settings import Times
 
@@ -65,7 +65,8 @@ class Scene:
     async def hold(self):
         for load in self.loads.values():
             await load.open()
-        running = [asyncio.create_task(load.run()) for load in self.loads.values()]
+        running = [asyncio.create_task(load.run(phase=phase))
+                   for load, phase in phases(self.loads.values())]
         try:
             await asyncio.sleep(WARM_SECONDS)
             await asyncio.to_thread(self.fail)
