@@ -116,7 +116,8 @@ class Scene:
         asked = {port for at, port, *_ in self.origins.tries() if at > self.mended_at}
         for part in self.parts:
             shown = endpoints[part.name, part.address]
-            if shown["standing"] == "in" and shown["share_percent"] == 100 and part.port in asked:
+            whole = (shown.get("standing"), shown.get("share_percent")) == ("in", 100)
+            if whole and part.port in asked:
                 self.back.setdefault(part.name, now)
             else:
                 self.back.pop(part.name, None)
