@@ -186,9 +186,7 @@ impl Attempt<'_> {
             replayable: Cell::new(upload.whole || upload.is_kept()),
             tunnel_begun: Cell::new(false),
         };
-        // Whether its body is still there shows when the try is over.
-        let stale = job.lease.reused && job.may_be_repeated();
-        let failed = |kind| job.failed(kind, stale);
+        let failed = |kind| job.failed(kind);
         context.request.failpoint("pool");
         let relayed = if job.is_across() {
             Box::pin(bridge::run(upload, answer, &job)).await
@@ -390,10 +388,11 @@ impl Job<'_> {
             || self.upload.get().is_some_and(|timer| expired(timer))
     }
 
-    /// Why this try failed; `stale` is whether its connection may have been.
-    fn failed(&self, kind: ErrorKind, stale: bool) -> Failed {
+    /// Why this try failed. Whether its connection may have been stale is asked here; whether the
+    /// body can be sent again shows when the try is over.
+    fn failed(&self, kind: ErrorKind) -> Failed {
         Failed {
-            stale,
+            stale: self.lease.reused && self.may_be_repeated(),
             reused: self.lease.reused,
             by_client: !self.request_done.get() && has_expired(self.try_bound.as_deref()),
             ..Failed::of(self.reason(kind))
