@@ -74,9 +74,10 @@ class Bench:
                 if mend:
                     mend()
             counts, tries = self.origins.counts(), self.origins.tries()
+            cpu = {name: harness.cpu_seconds(it.process.pid) for name, it in running.items()}
             # Requests that hang are cut here, so that no gateway drains for them.
             self.origins.reset()
-        return Ran(driven, begin, happened, counts, tries)
+        return Ran(driven, begin, happened, counts, tries, cpu)
 
     def gateway(self, name, place, upstreams):
         ports = harness.PORTS["proxy"] + place, harness.PORTS["admin"] + place
@@ -84,8 +85,9 @@ class Bench:
                        PINNED)
 
 
-class Ran(collections.namedtuple("Ran", "loads begin happened counts tries")):
-    """What came of a case: its loads, its begin, when events had happened, requests by port."""
+class Ran(collections.namedtuple("Ran", "loads begin happened counts tries cpu")):
+    """What came of a case: its loads, its begin, when events had happened, requests by port, all
+    tries, and CPU seconds by gateway."""
 
     def seen(self, load, after, until):
         return self.loads[load].between(self.begin + after, self.begin + until)

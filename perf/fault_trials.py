@@ -21,6 +21,9 @@ DETECTION_SECONDS = 2.0
 # Of the control: a hundredth of success, a tenth of p99, and what its own p99 changes by from one
 # gateway to another.
 SUCCESS_LOSS_MAX, P99_GROWTH_MAX, NOISE_MS = 0.01, 1.10, 2.0
+# A gateway that spins would slow the control as well: so much CPU beyond the control's, and seconds of
+# it that more connections and retries may take.
+CPU_GROWTH_MAX, CPU_SECONDS = 1.5, 0.2
 
 FAULTS = settings.faults(TIMES)
 # What stands beside each other in the table.
@@ -29,13 +32,19 @@ SETS = {"none": (), "breaker": ("breaker",), "checks": ("checks",), "retries": (
 WORKERS = 2
 
 
-def judge(trial, now, control):
-    """Success and p99 against what the control saw in the same seconds."""
+def judge(trial, now, control, cpu=None):
+    """Success and p99 against what the control saw in the same seconds; CPU too, where it is told."""
     least = control.success - SUCCESS_LOSS_MAX
     most = control.p99_ms * P99_GROWTH_MAX + NOISE_MS
     passed = now.requests > 0 and now.success >= least and now.p99_ms <= most
-    return Verdict(trial, passed, f"{now.say()}; at least {least:.2%}, p99 at most {most:.1f} ms "
-                                  f"(control {control.p99_ms:.1f} ms)")
+    said = (f"{now.say()}; at least {least:.2%}, p99 at most {most:.1f} ms "
+            f"(control {control.p99_ms:.1f} ms)")
+    if cpu:
+        mine, other = cpu
+        cpu_max = other * CPU_GROWTH_MAX + CPU_SECONDS
+        passed = passed and mine <= cpu_max
+        said += f"; {mine:.2f} s of CPU, at most {cpu_max:.2f}"
+    return Verdict(trial, passed, said)
 
 
 class Endpoint:
@@ -62,15 +71,15 @@ class Endpoint:
         rows, verdicts = [], []
         for name, text, fail, mend in [(self.first, "", None, None), *faults]:
             events = [(WARM_SECONDS, lambda _, fail=fail: fail())] if fail else []
-            row, after, control = self.one(bench, addresses, calm, events, mend)
+            row, after, control, cpu = self.one(bench, addresses, calm, events, mend)
             rows.append([f"{name}: {text}" if text else name, *row])
-            verdicts.append(judge(name, after, control))
+            verdicts.append(judge(name, after, control, cpu))
             print(f"{name}: {after.say()}, control {control.say()}", flush=True)
         return rows, verdicts
 
     def one(self, bench, addresses, calm, events, mend):
-        """(cells, what users of the gateway with all mechanisms saw after the detection, and those
-        of the control)."""
+        """(cells, what users of the gateway with all mechanisms saw after the detection, what those
+        of the control did, CPU seconds of both)."""
         beside = bench.run({key: five(addresses, mechanisms) for key, mechanisms in SETS.items()},
                            [(key, "/main", BESIDE_PER_SECOND) for key in SETS],
                            WARM_SECONDS + bench.seconds, events, mend)
@@ -84,7 +93,7 @@ class Endpoint:
                  for number in range(len(SETS))]
         row = [*cells, ran.seen(0, WARM_SECONDS, found).cell(), after.cell(), control.cell(),
                after.failures()]
-        return row, after, control
+        return row, after, control, (ran.cpu["all"], ran.cpu[CONTROL])
 
 
 class Loss(Endpoint):
@@ -164,7 +173,8 @@ class Service:
         # Whole waits of two seconds stand behind what is judged.
         other, stuck, control, _ = (ran.seen(load, until - bench.seconds, until) for load in range(4))
         row = [other.say(), control.say(), stuck.say(), stuck.failures(), f"{max(held):.0f}"]
-        return (other, control), max(held), row
+        # Most of its other requests fail at once, or wait: no more work than answers.
+        return (other, control, (ran.cpu[gateway], ran.cpu[CONTROL])), max(held), row
 
 
 class Zone:
