@@ -36,4 +36,4 @@ def part(origins, name, mechanisms, prefix, port):
         f"{prefix}{name}", f"{HOST}:{port}", port, mechanisms,
         fail=lambda: origins.tell([port], **FAULTS[name].terms),
         mend=lambda: origins.tell([port], "answer"),
-        steady=name not in UNSTEADY, loses=False)
+        steady=name not in UNSTEADY, body_seconds=0)

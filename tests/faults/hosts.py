@@ -47,13 +47,17 @@ def enter():
     os.execvpe(unshare[0], [*unshare, sys.executable, *sys.argv], {**os.environ, INSIDE: "1"})
 
 
+def inside(pid):
+    """What begins a command in the network namespace of a process."""
+    return ["nsenter", "-t", pid, "-n"]
+
+
 def lay(pid):
     """The namespace of the origins, before there are lines to it."""
-    inside = ["nsenter", "-t", pid, "-n", "ip"]
-    run(*inside, "link", "set", "lo", "up")
+    run(*inside(pid), "ip", "link", "set", "lo", "up")
     # What swallows packets comes before the table of our own addresses.
-    run(*inside, "rule", "add", "pref", "20", "lookup", "local")
-    run(*inside, "rule", "del", "pref", "0")
+    run(*inside(pid), "ip", "rule", "add", "pref", "20", "lookup", "local")
+    run(*inside(pid), "ip", "rule", "del", "pref", "0")
 
 
 class Host:
@@ -63,7 +67,7 @@ class Host:
         self.near, self.far = f"g{number}", f"h{number}"
         self.net, self.gateway, self.address = (
             f"{PREFIX}.{number}.{last}" for last in ("0/30", "1", "2"))
-        self.inside = ["nsenter", "-t", pid, "-n"]
+        self.inside = inside(pid)
         mac = f"02:00:00:00:{number:02x}:02"
         run("ip", "link", "add", self.near, "type", "veth",
             "peer", "name", self.far, "address", mac, "netns", pid)

@@ -105,11 +105,11 @@ class Origins:
 class Gateway:
     """The real binary with two workers, on the ports (public, admin)."""
 
-    def __init__(self, name, binary, ports, driver, upstreams, launcher=()):
+    def __init__(self, name, binary, ports, driver, upstreams, launcher=(), fixed=()):
         self.name, self.driver = name, driver
         self.port, self.admin_port = ports
         self.text = settings.config(f"{HOST}:{self.port}", f"{HOST}:{self.admin_port}", driver,
-                                    *upstreams)
+                                    upstreams, fixed)
         PLACE.mkdir(parents=True, exist_ok=True)
         self.config = PLACE / f"{name}-{os.getpid()}.toml"
         self.log_path = self.config.with_suffix(".log")

@@ -57,10 +57,14 @@ def upstream(name, addresses, times, chosen, zones=None, **words):
     return "\n".join([*lines, "]", *filter(None, keys.values())])
 
 
-def config(listen, admin, driver, *upstreams):
-    """A whole file: each upstream has the paths under its name."""
+def config(listen, admin, driver, upstreams, fixed=()):
+    """A whole file: each upstream has the paths under its name; `fixed` are names of those whose
+    origins know one path only, that of checks."""
     names = [re.match(r"\[upstream\.([a-z0-9-]+)\]", text)[1] for text in upstreams]
-    routes = [f'[[route]]\nid = "{name}"\nprefix = "/{name}"\nupstream = "{name}"' for name in names]
+    paths = {name: f'regex = "/{name}/.*"\nrewrite = "{CHECK_PATH}"' if name in fixed
+             else f'prefix = "/{name}"' for name in names}
+    routes = [f'[[route]]\nid = "{name}"\n{path}\nupstream = "{name}"'
+              for name, path in paths.items()]
     head = (f'[runtime]\nworkers = 2\ndriver = "{driver}"\n\n[admin]\nlisten = "{admin}"\n\n'
             f'[listener.public]\naddress = "{listen}"')
     return "\n\n".join([head, *upstreams, *routes]) + "\n"
