@@ -21,6 +21,9 @@ DETECTION_SECONDS = 2.0
 # Of the control: a hundredth of success, a tenth of p99, and what its own p99 changes by from one
 # gateway to another.
 SUCCESS_LOSS_MAX, P99_GROWTH_MAX, NOISE_MS = 0.01, 1.10, 2.0
+# Behind a control that is slower, a user's timeout could hide: a quarter of the shortest. Such a case is
+# held again, so often.
+CONTROL_MS_MAX, CALM_TRIES = TIMES.connect * 1000 / 4, 3
 # A gateway that spins would slow the control as well: so much CPU beyond the control's, and seconds of
 # it that more connections and retries may take.
 CPU_GROWTH_MAX, CPU_SECONDS = 1.5, 0.2
@@ -37,6 +40,7 @@ def judge(trial, now, control, cpu=None):
     least = control.success - SUCCESS_LOSS_MAX
     most = control.p99_ms * P99_GROWTH_MAX + NOISE_MS
     passed = now.requests > 0 and now.success >= least and now.p99_ms <= most
+    passed = passed and control.p99_ms <= CONTROL_MS_MAX
     said = (f"{now.say()}; at least {least:.2%}, p99 at most {most:.1f} ms "
             f"(control {control.p99_ms:.1f} ms)")
     if cpu:
@@ -71,7 +75,10 @@ class Endpoint:
         rows, verdicts = [], []
         for name, text, fail, mend in [(self.first, "", None, None), *faults]:
             events = [(WARM_SECONDS, lambda _, fail=fail: fail())] if fail else []
-            row, after, control, cpu = self.one(bench, addresses, calm, events, mend)
+            for _ in range(CALM_TRIES):
+                row, after, control, cpu = self.one(bench, addresses, calm, events, mend)
+                if control.p99_ms <= CONTROL_MS_MAX:
+                    break
             rows.append([f"{name}: {text}" if text else name, *row])
             verdicts.append(judge(name, after, control, cpu))
             print(f"{name}: {after.say()}, control {control.say()}", flush=True)

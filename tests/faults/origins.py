@@ -221,7 +221,7 @@ async def serve(ports):
 
 
 def say(answer):
-    # A thread of its own is not worth it: who asks reads at once.
+    # Who asks waits for it: this blocks for as long as a pipe takes.
     print(json.dumps(answer), flush=True)
 
 
