@@ -11,6 +11,7 @@ from hosts import FAULTS as LOSSES, Host, lay
 from origins import TICKS_PER_SECOND
 from outage import RETRIES_MAX, counted
 from processes import Origins
+from scene import WORKERS
 
 # Of the gateway that is judged, and of the control beside it.
 PER_SECOND = 200
@@ -32,7 +33,6 @@ FAULTS = settings.faults(TIMES)
 # What stands beside each other in the table.
 SETS = {"none": (), "breaker": ("breaker",), "checks": ("checks",), "retries": ("retries",),
         "least_request": ("least_request",)}
-WORKERS = 2
 
 
 def judge(trial, now, control, cpu=None):

@@ -57,10 +57,10 @@ class Scene:
         self.gateway, self.origins, self.parts = gateway, origins, parts
         self.loads = {name: Load(gateway.port, f"/{name}", PER_SECOND, BODY, CONNECTIONS)
                       for name in [*(part.name for part in parts), *bare, "calm"]}
-        # Times of the monotonic clock, by the name of the part; None is what never came.
+        # Times of the monotonic clock, by the name of the part.
         self.found, self.back = {}, {}
         self.failed_at = self.mended_at = self.ended_at = 0.0
-        self.asked_before = {}
+        self.events_before, self.asked_before = 0, {}
         # What the gateway said of itself while all failed, and in the end.
         self.during, self.after = None, None
 
@@ -88,6 +88,7 @@ class Scene:
         await asyncio.sleep(LOOK_SECONDS)
 
     def fail(self):
+        self.events_before, _ = self.gateway.events()
         self.failed_at = time.monotonic()
         for part in self.parts:
             part.fail()
@@ -106,7 +107,7 @@ class Scene:
         _, events = self.gateway.events()
         now = time.monotonic()
         out = {(event["upstream"], event["subject"]) for event in events
-               if event["to"] in ("open", "down")}
+               if event["number"] > self.events_before and event["to"] in ("open", "down")}
         for part in self.parts:
             if (part.name, part.address) in out:
                 self.found.setdefault(part.name, now)
@@ -169,6 +170,10 @@ class Scene:
         load = self.loads["calm"]
         all_of_it = load.between(0, time.monotonic())
         check(all_of_it.requests > 0 and all_of_it.success == 1, f"failed: {all_of_it.failures()}")
+        failing = {(part.name, part.address) for part in self.parts}
+        wrong = [event for event in self.after.events if event["tier"] == "endpoint"
+                 and event["to"] == "open" and (event["upstream"], event["subject"]) not in failing]
+        check(not wrong, f"isolated though nothing was done to it: {wrong}")
         status = self.gateway.status()
         check(status["panics"] == 0, f"{status['panics']} panics")
         return f"{all_of_it.requests} requests to others, all answered"
