@@ -114,6 +114,8 @@ pub struct Settings {
     pub consecutive: u32,
     /// For how long at most.
     pub open_ms: u64,
+    /// See [`super::plan::BreakerPlan::adaptive`].
+    pub adaptive: bool,
     /// See [`UpstreamPlan::retry`].
     pub retry: RetryPlan,
 }
@@ -130,6 +132,7 @@ impl Settings {
             balance: plan.balance.clone(),
             consecutive: plan.breaker.endpoint.consecutive,
             open_ms: plan.breaker.open_ms,
+            adaptive: plan.breaker.adaptive && !plan.breaker.is_off(),
             retry: plan.retry,
         }
     }
@@ -215,8 +218,10 @@ impl Upstream {
             Outcome::Neither => {}
             Outcome::Succeeded(head_us) => {
                 tally.succeeded.increment();
-                tally.head_us.add(head_us.unwrap_or(0));
                 endpoint.failures.set(0);
+                if let (Some(us), true) = (head_us, settings.adaptive) {
+                    tally.head_took(us);
+                }
                 if let (Some(us), Policy::Ewma) = (head_us, settings.balance.policy) {
                     endpoint.observe(us, now_ms);
                 }
