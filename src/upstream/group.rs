@@ -363,6 +363,11 @@ impl Endpoint {
         self.standing.get().probing
     }
 
+    /// Whether it takes its whole share: nothing holds against it, and it has been in for long enough.
+    pub(super) fn is_whole(&self) -> bool {
+        self.standing.get() == Standing::WHOLE && !self.is_isolated()
+    }
+
     pub(super) fn add_probe(&self) {
         self.probes.set(self.probes.get() + 1);
     }

@@ -27,6 +27,8 @@ pub struct Wish<'a> {
     pub key: Option<u64>,
     /// Not this one, which was tried.
     pub failed: Option<EndpointId>,
+    /// Only one that takes its whole share.
+    pub whole: bool,
     /// Milliseconds since the core started.
     pub now_ms: u64,
 }
@@ -252,7 +254,8 @@ impl Roster {
     fn is_free(&self, index: usize, wish: &Wish<'_>) -> bool {
         let endpoint = &self.endpoints[index];
         let probed = endpoint.standing.get().probing && endpoint.is_probed();
-        endpoint.is_reachable() && wish.failed != Some(endpoint.id) && !probed
+        let fit = !wish.whole || endpoint.is_whole();
+        endpoint.is_reachable() && wish.failed != Some(endpoint.id) && !probed && fit
     }
 
     /// Whether it takes a request that asks for it. A weight of 0 keeps away only those that do not.
