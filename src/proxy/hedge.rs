@@ -154,12 +154,14 @@ impl Runner<'_> {
         self.race.goes_on(self.which.other())
     }
 
-    /// It has the head of an answer for the client: the other is over.
-    fn claim(&self) {
-        match self.race.won.replace(Some(self.which)) {
+    /// It has the head of an answer for the client: the other is over. Whether it had not won before.
+    fn claim(&self) -> bool {
+        let before = self.race.won.replace(Some(self.which));
+        match before {
             None => self.race.retire(self.which.other()),
             Some(won) => assert_eq!(won, self.which, "what has lost is not polled again"),
         }
+        before.is_none()
     }
 }
 
@@ -198,8 +200,10 @@ impl Job<'_> {
     /// From here on the client is told something: of two tries this one has won.
     #[inline]
     pub(super) fn claim(&self) {
-        if let Some(runner) = self.runner {
-            runner.claim();
+        let Some(runner) = self.runner else { return };
+        let wins = runner.claim() && runner.which == Which::Second;
+        if let (true, Some(upstream)) = (wins, &self.matched.upstream) {
+            self.core.series.upstream(upstream.id.0, |it| it.hedges_won.increment());
         }
     }
 }
@@ -224,7 +228,7 @@ impl Hedged<'_, '_> {
         endpoint: &mut Rc<Endpoint>,
         after_ms: u64,
     ) -> Result<Next, Failed> {
-        let (mut second, place) = (None, self.place);
+        let mut second = None;
         let Exchange { context, upload, answer, matched, .. } = &mut *exchange;
         let first = First { context, matched, endpoint, after_ms };
         let (which, tried) = self.race(first, upload, answer, &mut second).await;
@@ -232,9 +236,6 @@ impl Hedged<'_, '_> {
         let won = which == Which::Second && second.answer.is_begun();
         // What is tried after it is tried alone.
         exchange.context.timing.hedge = Some(if won { Hedge::Won } else { Hedge::Lost });
-        if let (true, Some(upstream)) = (won, &second.matched.upstream) {
-            place.core.series.upstream(upstream.id.0, |it| it.hedges_won.increment());
-        }
         if which == Which::Second {
             *endpoint = second.endpoint.clone();
             second.adopt(exchange);
@@ -382,7 +383,9 @@ where
     fn decides(&mut self, which: Which, tried: &Result<Next, Failed>) -> bool {
         let ended = match tried {
             Ok(_) => true,
-            Err(failed) => failed.kind.side() == Side::Client || failed.kind == ErrorKind::TotalTimeout,
+            Err(failed) => {
+                failed.kind.side() == Side::Client || failed.kind == ErrorKind::TotalTimeout
+            }
         };
         let alone = !self.race.goes_on(which.other());
         self.race.retire(if ended { which.other() } else { which });

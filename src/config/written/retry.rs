@@ -97,11 +97,15 @@ impl Retry {
     /// Says why no request would ever be hedged, where that is so.
     fn check_hedge(&self, span: Span, decoder: &mut Decoder) {
         let after_ms = self.hedge_after_ms.unwrap_or(0);
-        let not_idempotent = |methods: &Vec<&str>| methods.iter().all(|it| ["POST", "PATCH"].contains(it));
+        let not_idempotent =
+            |methods: &Vec<&str>| methods.iter().all(|it| ["POST", "PATCH"].contains(it));
         let (why, remedy) = if self.tries == Some(1) {
             ("a hedge is a second try, and `tries` is 1", "write tries = 2")
         } else if self.budget_percent == Some(0) {
-            ("a hedge is paid for like a retry, and `budget_percent` is 0", "write what it may cost")
+            (
+                "a hedge is paid for like a retry, and `budget_percent` is 0",
+                "write what it may cost",
+            )
         } else if self.methods.as_ref().is_some_and(not_idempotent) {
             ("only idempotent methods are hedged, and `methods` has none", "add \"GET\"")
         } else if self.per_try_ms.is_some_and(|per_try_ms| per_try_ms <= after_ms) {
@@ -121,7 +125,9 @@ fn hedge_after(node: &Node, decoder: &mut Decoder) -> Option<u64> {
         return Some(ms);
     }
     let found = Diagnostic::error(node.span.clone(), "every request would be sent twice");
-    let found = found.label("no time to answer").remedy("write about the 95th percentile of the time to an answer's head");
+    let found = found
+        .label("no time to answer")
+        .remedy("write about the 95th percentile of the time to an answer's head");
     decoder.found.push(found);
     None
 }
