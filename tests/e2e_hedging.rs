@@ -295,24 +295,25 @@ fn only_failures_count_as_such(driver: &'static str) {
     assert_eq!(count(&second), 4, "it is isolated, and is not asked");
 }
 
-/// A client that goes away takes both tries with it, in either version; the same once the second has won.
+/// A client that goes away takes both tries with it, in either version; the same where the second is all
+/// that is left, or has won.
 fn clients_that_leave(driver: &'static str) {
     let (first, second) = (Origin::start(), Origin::start());
     let proxy = proxy(driver, &first.address, &second.address, PLAIN);
     let head = "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx";
-    for won in [false, true] {
+    for (won, failed) in [(false, false), (false, true), (true, false)] {
         let hangs = if won { vec![Op::Send(head.into()), Op::Hang] } else { vec![Op::Hang] };
-        first.otherwise(vec![Op::Hang]);
+        first.otherwise(if failed { after(150, vec![Op::Close]) } else { vec![Op::Hang] });
         second.otherwise(hangs);
         let are_asked = || {
             let asked = |origin: &Origin| origin.look(|record| record.in_flight.0 > 0);
-            asked(&second) && (won || asked(&first))
+            asked(&second) && asked(&first) != (won || failed)
         };
         let mut client = Client::open(proxy.address).expect("a connection");
         client.send(b"GET /one HTTP/1.1\r\nHost: a.test\r\n\r\n");
         assert!(poll(PATIENCE, are_asked) && (!won || client.wait_text(b"\r\n\r\nx")));
         client.reset();
-        assert!(is_let_go(&first) && is_let_go(&second), "won {won}");
+        assert!(is_let_go(&first) && is_let_go(&second), "won {won}, failed {failed}");
         block_on(async {
             let mut client = Http2::connect(proxy.address).await;
             let (response, stream) = client.begin("GET", "/two", true).await.expect("begun");
@@ -327,12 +328,12 @@ fn clients_that_leave(driver: &'static str) {
             let gone = |origin: &Origin| origin.look(|record| record.in_flight.0 == 0);
             let began = Instant::now();
             while !(gone(&first) && gone(&second)) {
-                assert!(began.elapsed() < PATIENCE, "won {won}: both are let go");
+                assert!(began.elapsed() < PATIENCE, "won {won}, failed {failed}: both are let go");
                 tokio::time::sleep(ms(1)).await;
             }
         });
     }
-    assert!(poll(PATIENCE, || proxy.metric("ringway_client_aborts_total", "") == 4.0));
+    assert!(poll(PATIENCE, || proxy.metric("ringway_client_aborts_total", "") == 6.0));
 }
 
 /// Each try has the time of a try; the time of the request holds over both.

@@ -40,6 +40,30 @@ fn counts(upstream: &Upstream, count: usize, requests: usize, wish: &Wish<'_>) -
     counts
 }
 
+/// A hedge goes to what takes its whole share: nothing isolated, probing or in its slow start.
+#[test]
+fn only_whole_ones_are_picked_where_that_is_asked() {
+    let plan = plan(&["", "", ""], |_| {});
+    let (upstream, endpoints) = start(&plan, (0, 1));
+    let beside = Wish { failed: Some(EndpointId(0)), whole: true, ..Wish::default() };
+    let standing = |index: usize, standing| {
+        endpoints[index].set_standing(standing);
+        upstream.refresh();
+        counts_or_none(&upstream, &beside)
+    };
+    assert_eq!(standing(1, Standing::part(900)), Some(vec![0, 0, 10]));
+    assert_eq!(standing(1, Standing::PROBING), Some(vec![0, 0, 10]));
+    assert_eq!(standing(2, Standing::part(999)), None, "the first is no other");
+    assert_eq!(standing(1, Standing::WHOLE), Some(vec![0, 10, 0]));
+    let tally = endpoints[1].plan.tallies.of(0, 1);
+    (0..3).for_each(|_| upstream.finish(&endpoints[1], Outcome::Failed, tally, 0));
+    assert_eq!(counts_or_none(&upstream, &beside), None, "it is isolated on this worker");
+}
+
+fn counts_or_none(upstream: &Upstream, wish: &Wish<'_>) -> Option<Vec<usize>> {
+    upstream.pick(wish).ok().map(|_| counts(upstream, 3, 10, wish))
+}
+
 #[test]
 fn standings_change_shares() {
     let plan = plan(&["", "", ""], |_| {});
