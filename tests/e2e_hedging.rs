@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use harness::client::{ask, plain_get};
 use harness::http2::{Http2, Raw, block_on};
 use harness::http2_origin::Http2Origin;
+use harness::load::under_load;
 use harness::origin::{Op, Script};
 use harness::proxy::{endpoint, route, scratch, upstream};
 use harness::tls::{Authority, TlsOrigin, Wanted, put};
@@ -295,6 +296,78 @@ fn only_failures_count_as_such(driver: &'static str) {
     assert_eq!(count(&second), 4, "it is isolated, and is not asked");
 }
 
+/// A try that is to show whether its endpoint has recovered is waited for, and an upstream whose breaker
+/// lets only some requests through is not sent more.
+fn what_has_to_recover_is_not_hedged(driver: &'static str) {
+    let (first, second) = (Origin::start(), Origin::start());
+    let quick = "open = \"1s\", trickle = \"1s\", trickle_percent = 50, requests_min = 5";
+    let with = |breaker: &str| {
+        let breaker = format!("breaker = {{ {quick}, floor_percent = 0, {breaker} }}");
+        let more = format!("{TIMEOUTS}\nretry = {{ {PLAIN} }}\n{breaker}");
+        start(driver, two(&first.address, &second.address, &more))
+    };
+    let slow = after(300, vec![Op::Ok]);
+    let proxy = with("endpoint = { consecutive = 1, error_percent = 0 }");
+    first.otherwise(vec![Op::Body, Op::Send("HTTP/1.1 200 O".into()), Op::Close]);
+    assert_eq!(get(&proxy, "/fails").status, 502);
+    first.otherwise(slow.clone());
+    let probed = poll(PATIENCE, || {
+        assert_eq!(get(&proxy, "/work").status, 200);
+        count(&first) == 2
+    });
+    assert!(probed && hedges(&proxy).0 == 0.0, "{}", proxy.status());
+    drop(proxy);
+
+    let proxy = with("endpoint = false, service = { error_percent = 10 }");
+    let state = || proxy.metric("ringway_breaker_state", "tier=\"service\"");
+    first.otherwise(vec![Op::Body, busy()]);
+    assert!(poll(PATIENCE, || get(&proxy, "/fails").status == 503 && state() == 1.0));
+    first.otherwise(slow);
+    let mut alone = 0;
+    let closed = poll(PATIENCE, || {
+        let (began, status) = (state(), get(&proxy, "/work").status);
+        let ended = state();
+        if status == 200 && began > 1.0 && ended > 1.0 {
+            assert_eq!(hedges(&proxy).0, 0.0, "{began} {ended}");
+            alone += 1;
+        }
+        ended == 0.0
+    });
+    assert!(closed && alone > 0, "{alone} while it recovered: {}", proxy.status());
+    let again = poll(PATIENCE, || get(&proxy, "/work").status == 200 && hedges(&proxy).0 > 0.0);
+    assert!(again, "one that has is hedged");
+}
+
+/// Many at once, where both answer at almost the same time: each gets one whole answer, and nothing is
+/// left of the others.
+fn a_storm_of_hedges(driver: &'static str) {
+    let (one, two, three) = (Origin::start(), Http2Origin::start(), Http2Origin::start());
+    let other = Origin::start();
+    [&one, &other].iter().for_each(|origin| origin.otherwise(after(2, vec![Op::Ok])));
+    for (protocol, addresses) in
+        [("http1", [&one.address, &other.address]), ("http2", [&two.address, &three.address])]
+    {
+        let keys = "tries = 2, hedge_after = \"1ms\", budget_percent = 100";
+        let more = format!("{TIMEOUTS}\nprotocol = \"{protocol}\"\nretry = {{ {keys} }}");
+        let endpoints = addresses.map(|address| endpoint(address, 1));
+        let proxy = start(driver, upstream("main", &endpoints, &more));
+        under_load(proxy.address, |tally| assert!(tally.more(2_000)));
+        let (begun, won) = hedges(&proxy);
+        assert!(protocol == "http2" || begun > 200.0 && won > 0.0, "{begun} {won}");
+        let gauge = |name: &str| proxy.metric(name, "");
+        assert!(poll(PATIENCE, || gauge("ringway_upstream_connections")
+            == gauge("ringway_pool_idle_connections")));
+        for name in [
+            "ringway_upstream_endpoint_requests_in_flight",
+            "ringway_upstream_requests_in_flight",
+            "ringway_upstream_http2_streams",
+            "ringway_requests_in_flight",
+        ] {
+            assert!(poll(PATIENCE, || gauge(name) == 0.0), "{protocol}: {name}");
+        }
+    }
+}
+
 /// A client that goes away takes both tries with it, in either version; the same where the second is all
 /// that is left, or has won.
 fn clients_that_leave(driver: &'static str) {
@@ -542,5 +615,5 @@ on_both! {
     a_budget_that_is_spent_pays_for_none both_are_slow the_other_is_awaited
     a_status_that_is_not_listed_wins both_fail only_failures_count_as_such clients_that_leave
     times_hold_for_both interim_answers_win a_reload_in_the_middle streams_are_cancelled tls_upstreams
-    what_is_told_of_it
+    what_is_told_of_it what_has_to_recover_is_not_hedged a_storm_of_hedges
 }

@@ -119,6 +119,7 @@ mod tests {
         let written = Retry {
             on: Some(vec![Trigger::Unavailable, Trigger::Reset]),
             methods: Some(vec!["GET", "POST"]),
+            hedge_after_ms: Some(50),
             ..Retry::default()
         };
         let plan = RetryPlan::of(&written);
@@ -127,5 +128,6 @@ mod tests {
             !plan.allows(Trigger::Unavailable, b"PUT") && !plan.allows(Trigger::Connect, b"GET")
         );
         assert_eq!((plan.tries, plan.body_bytes_max), (RETRY_TRIES_DEFAULT, RETRY_BODY_BYTES));
+        assert_eq!((plan.hedge_after_ms, RetryPlan::default().hedge_after_ms), (Some(50), None));
     }
 }

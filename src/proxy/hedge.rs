@@ -33,8 +33,8 @@ pub(super) fn after_ms(exchange: &Exchange) -> Option<u64> {
 }
 
 /// Whether it may be sent twice at once: it does no more than once (RFC 9110 section 9.2.2), all of it
-/// is in hand, it opens no tunnel and has a try left. What is to show whether an endpoint, or an
-/// upstream, has recovered has to wait for its answer.
+/// is in hand, it opens no tunnel and has a try left. What is to show whether an endpoint has recovered
+/// has to wait for its answer, and an upstream that is let have only some requests is not sent more.
 fn may_be_hedged(exchange: &Exchange) -> bool {
     let Exchange { context, upload, matched, .. } = exchange;
     context.facts.idempotent
@@ -44,8 +44,8 @@ fn may_be_hedged(exchange: &Exchange) -> bool {
         && !tunnel::is_connect(context)
         && retry::has_tries_left(retry::plan(matched), context)
         && context.timing.hedge.is_none()
-        && matched.trial.is_none()
         && matched.probe.is_none()
+        && matched.upstream.as_ref().is_some_and(|upstream| upstream.is_whole())
 }
 
 /// One of two tries.
