@@ -30,6 +30,8 @@ FRONTS = ("", "-tls", "-grpc")
 SERVER_NAME = "localhost"
 # The same with the buffers that they come with.
 VARIANTS = ("nginx:stock", "haproxy:stock")
+# Ringway with health checks, breakers, bulkheads, retries and least requests on.
+GUARDED = "ringway:guarded"
 # Answers above this get a peer's large buffers: they measured best there, and worse below.
 LARGE_ANSWER_BYTES = 16 * 1024
 RELAY_FLAGS = ("none", "coop", "single+coop", "single+defer", "epoll")
@@ -245,6 +247,8 @@ def proxy(name, response_bytes=0, log=False, front="", words=None):
     if kind == "relay":
         argv = relay_argv(variant, response_bytes)
     else:
+        if name == GUARDED:
+            front = "-guarded"
         large = response_bytes > LARGE_ANSWER_BYTES and variant != "stock"
         argv = proxy_argv(kind, write_config(kind, large, log, front, words or {}))
     return Process(name, argv, PROXY_CORE, PORTS["proxy"])

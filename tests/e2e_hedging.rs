@@ -3,17 +3,12 @@
 
 mod harness;
 
-use std::net::TcpListener;
-use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use harness::client::{ask, plain_get};
-use harness::http2::{Http2, Raw, block_on};
-use harness::http2_origin::Http2Origin;
-use harness::load::under_load;
+use harness::http2::{Http2, block_on};
 use harness::origin::{Op, Script};
 use harness::proxy::{endpoint, route, scratch, upstream};
-use harness::tls::{Authority, TlsOrigin, Wanted, put};
 use harness::{Client, Origin, PATIENCE, Proxy, Response, Settings, ms, poll};
 
 /// Long, so that nothing but a hedge ends a wait.
@@ -277,6 +272,25 @@ fn both_fail(driver: &'static str) {
     }
 }
 
+/// What is tried after both have failed is neither of them, where there is a third.
+fn a_third_is_tried_where_both_fail(driver: &'static str) {
+    let origins = [Origin::start(), Origin::start(), Origin::start()];
+    for (first_fails_at, second_fails_at) in [(200, 300), (500, 50)] {
+        let fails = |at| after(at, vec![Op::Send("HTTP/1.1 200 O".into()), Op::Close]);
+        origins[0].otherwise(fails(first_fails_at));
+        origins[1].otherwise(fails(second_fails_at));
+        let endpoints = [(0, 65_535), (1, 65_535), (2, 1)]
+            .map(|(at, weight): (usize, u32)| endpoint(&origins[at].address, weight));
+        let keys = "tries = 3, hedge_after = \"50ms\", on = [\"reset\"]";
+        let more = format!("{TIMEOUTS}\nbreaker = {{ endpoint = false }}\nretry = {{ {keys} }}");
+        let proxy = start(driver, upstream("main", &endpoints, &more));
+        let before = origins.each_ref().map(count);
+        assert_eq!(get(&proxy, "/").status, 200);
+        let asked = origins.each_ref().map(count);
+        assert!((0..3).all(|at| asked[at] == before[at] + 1), "each once: {before:?} {asked:?}");
+    }
+}
+
 /// One that is let go has shown nothing; one that has failed has, and is isolated by it: then there is
 /// nobody whole to be asked as well.
 fn only_failures_count_as_such(driver: &'static str) {
@@ -336,36 +350,6 @@ fn what_has_to_recover_is_not_hedged(driver: &'static str) {
     assert!(closed && alone > 0, "{alone} while it recovered: {}", proxy.status());
     let again = poll(PATIENCE, || get(&proxy, "/work").status == 200 && hedges(&proxy).0 > 0.0);
     assert!(again, "one that has is hedged");
-}
-
-/// Many at once, where both answer at almost the same time: each gets one whole answer, and nothing is
-/// left of the others.
-fn a_storm_of_hedges(driver: &'static str) {
-    let (one, two, three) = (Origin::start(), Http2Origin::start(), Http2Origin::start());
-    let other = Origin::start();
-    [&one, &other].iter().for_each(|origin| origin.otherwise(after(2, vec![Op::Ok])));
-    for (protocol, addresses) in
-        [("http1", [&one.address, &other.address]), ("http2", [&two.address, &three.address])]
-    {
-        let keys = "tries = 2, hedge_after = \"1ms\", budget_percent = 100";
-        let more = format!("{TIMEOUTS}\nprotocol = \"{protocol}\"\nretry = {{ {keys} }}");
-        let endpoints = addresses.map(|address| endpoint(address, 1));
-        let proxy = start(driver, upstream("main", &endpoints, &more));
-        under_load(proxy.address, |tally| assert!(tally.more(2_000)));
-        let (begun, won) = hedges(&proxy);
-        assert!(protocol == "http2" || begun > 200.0 && won > 0.0, "{begun} {won}");
-        let gauge = |name: &str| proxy.metric(name, "");
-        assert!(poll(PATIENCE, || gauge("ringway_upstream_connections")
-            == gauge("ringway_pool_idle_connections")));
-        for name in [
-            "ringway_upstream_endpoint_requests_in_flight",
-            "ringway_upstream_requests_in_flight",
-            "ringway_upstream_http2_streams",
-            "ringway_requests_in_flight",
-        ] {
-            assert!(poll(PATIENCE, || gauge(name) == 0.0), "{protocol}: {name}");
-        }
-    }
 }
 
 /// A client that goes away takes both tries with it, in either version; the same where the second is all
@@ -474,77 +458,6 @@ fn a_reload_in_the_middle(driver: &'static str) {
     assert_eq!((count(&good), count(&new)), (1, 1));
 }
 
-/// RFC 9113 section 8.7: a stream that nobody waits for is reset with CANCEL, and its connection goes
-/// on; from clients of either version.
-fn streams_are_cancelled(driver: &'static str) {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a loopback port");
-    let slow = listener.local_addr().expect("an address").to_string();
-    let (tell, told) = mpsc::channel();
-    std::thread::spawn(move || {
-        let mut raw = Raw::accepted(listener.accept().expect("a connection").0);
-        raw.frame(SETTINGS, 0, 0, b"");
-        while let Some(frame) = raw.next() {
-            if frame.kind == SETTINGS && frame.flags == 0 {
-                raw.frame(SETTINGS, 1, 0, b"");
-            }
-            if frame.kind == RST_STREAM && tell.send((frame.stream, frame.payload)).is_err() {
-                return;
-            }
-        }
-    });
-    let good = Http2Origin::start();
-    let more = format!("{TIMEOUTS}\nprotocol = \"http2\"\nretry = {{ {PLAIN} }}");
-    let proxy = start(driver, two(&slow, &good.address, &more));
-    assert_eq!(get(&proxy, "/bytes/300000").body.len(), 300_000);
-    let put = send(&proxy, "PUT /put HTTP/1.1\r\nHost: a.test\r\nContent-Length: 5\r\n\r\nhello");
-    assert_eq!(put.status, 200);
-    block_on(async {
-        let mut client = Http2::connect(proxy.address).await;
-        let answer = client.get("/parts/50").await.expect("an answer");
-        assert_eq!((answer.status, answer.trailers.is_some()), (200, true));
-    });
-    for stream in [1, 3, 5] {
-        let reset = told.recv_timeout(PATIENCE).expect("a reset on the one connection");
-        assert_eq!(reset, (stream, 8_u32.to_be_bytes().to_vec()), "CANCEL");
-    }
-    good.look(|record| {
-        let bodies = record.requests.iter().map(|seen| seen.body.len());
-        assert_eq!(bodies.collect::<Vec<_>>(), [0, 5, 0]);
-        assert_eq!(record.connections, 1);
-    });
-    assert_eq!(hedges(&proxy), (3.0, 3.0));
-    assert!(poll(PATIENCE, || proxy.metric("ringway_upstream_http2_streams", "") == 0.0));
-}
-
-/// RFC 9113 section 6.
-const RST_STREAM: u8 = 3;
-
-/// RFC 9113 section 6.
-const SETTINGS: u8 = 4;
-
-/// Over TLS: a first that does not even shake hands, and one that does and is silent.
-fn tls_upstreams(driver: &'static str) {
-    let folder = Folder::new();
-    let authority = Authority::new("Test CA");
-    let leaf = |serial| authority.issue(&Wanted::of(&["127.0.0.1"], serial));
-    let (silent, good) = (TlsOrigin::start(&leaf(1), None), TlsOrigin::start(&leaf(2), None));
-    silent.hang();
-    let deaf = Origin::start();
-    deaf.otherwise(vec![Op::Hang]);
-    let ca = put(&folder.0, "ca.pem", &authority.pem());
-    let more = format!("{TIMEOUTS}\ntls = {{ ca = \"{}\" }}\nretry = {{ {PLAIN} }}", ca.display());
-    for first in [deaf.address.clone(), silent.address.to_string()] {
-        let proxy = start(driver, two(&first, &good.address.to_string(), &more));
-        (0..2).for_each(|_| assert_eq!(get(&proxy, "/").status, 200));
-        assert_eq!(hedges(&proxy), (2.0, 2.0), "{first}");
-        let open = || proxy.metric("ringway_upstream_connections", "");
-        assert!(poll(PATIENCE, || open() == 1.0), "only that of the answers is kept");
-    }
-    assert!(poll(PATIENCE, || deaf.open() == 0), "what it had is closed");
-    assert!(poll(PATIENCE, || silent.ends().len() == 2), "what it had is closed");
-    assert_eq!(silent.heads().len(), 2);
-}
-
 /// A client without a cookie stays where its answer came from, one with a cookie where it was. The
 /// endpoint is sent its own Host. The log tells who has won.
 fn what_is_told_of_it(driver: &'static str) {
@@ -613,7 +526,7 @@ macro_rules! on_both {
 on_both! {
     a_slow_endpoint_gives_way the_first_may_still_win bodies_are_whole what_is_not_hedged
     a_budget_that_is_spent_pays_for_none both_are_slow the_other_is_awaited
-    a_status_that_is_not_listed_wins both_fail only_failures_count_as_such clients_that_leave
-    times_hold_for_both interim_answers_win a_reload_in_the_middle streams_are_cancelled tls_upstreams
-    what_is_told_of_it what_has_to_recover_is_not_hedged a_storm_of_hedges
+    a_status_that_is_not_listed_wins both_fail a_third_is_tried_where_both_fail only_failures_count_as_such clients_that_leave
+    times_hold_for_both interim_answers_win a_reload_in_the_middle
+    what_is_told_of_it what_has_to_recover_is_not_hedged
 }

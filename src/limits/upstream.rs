@@ -21,7 +21,7 @@ pub const RETRY_BUDGET_PERCENT: u32 = 20;
 /// Retries that an upstream is lent on each worker before its requests have paid for any.
 pub const RETRY_BUDGET_LENT: u64 = 10;
 /// Time of which an upstream may keep what was paid in.
-pub const RETRY_BUDGET_WINDOW_MS: u64 = 1_000;
+pub const RETRY_BUDGET_KEPT_MS: u64 = 500;
 /// Bytes of a body that are kept for another try, where `retry` does not say.
 pub const RETRY_BODY_BYTES: usize = 64 * 1024;
 /// Most of them that may be configured: each request of a slow upstream may hold as many.

@@ -60,11 +60,15 @@ pub(super) fn wants_cookie(
 }
 
 /// Puts the cookie of a sticky upstream on an answer that has to name its endpoint.
+#[inline]
 pub(super) fn name_endpoint(answer: &mut Answer, job: &Job<'_>) {
-    let matched = job.matched;
-    if !matched.names_endpoint {
-        return;
+    if job.matched.names_endpoint {
+        write_cookie(answer, job);
     }
+}
+
+fn write_cookie(answer: &mut Answer, job: &Job<'_>) {
+    let matched = job.matched;
     let Some(plan) = &job.settings().balance.sticky else { return };
     let token = StickyPlan::token(matched.upstream_name(), &job.endpoint().plan.authority);
     let secure = job.context.tls.is_some();
@@ -74,11 +78,15 @@ pub(super) fn name_endpoint(answer: &mut Answer, job: &Job<'_>) {
 
 /// A head came: whoever was to show that with this request has shown it, however long its body or
 /// its tunnel lasts.
+#[inline]
 pub(super) fn settle(answer: &Answer, job: &Job<'_>) {
-    let Matched { trial, probe, upstream, counted, .. } = job.matched;
-    if trial.is_none() && probe.is_none() {
-        return;
+    if job.matched.trial.is_some() || job.matched.probe.is_some() {
+        settle_probes(answer, job);
     }
+}
+
+fn settle_probes(answer: &Answer, job: &Job<'_>) {
+    let Matched { trial, probe, upstream, counted, .. } = job.matched;
     trial.iter().for_each(Trial::settle);
     probe.iter().for_each(Probe::settle);
     if let Some(upstream) = upstream.as_ref().filter(|_| !is_failure(answer.head.status)) {

@@ -19,7 +19,7 @@ use crate::state::gates::Passage;
 use crate::state::{Core, Held};
 use crate::upstream::bulkhead::Permit;
 use crate::upstream::trial::{Probe, Trial};
-use crate::upstream::{Endpoint, Settings, Upstream};
+use crate::upstream::{Endpoint, EndpointId, Settings, Upstream};
 
 /// A request being served.
 pub struct Exchange {
@@ -53,6 +53,8 @@ pub struct Matched {
     pub settings: Option<Rc<Settings>>,
     /// The endpoint of the last try.
     pub endpoint: Option<Rc<Endpoint>>,
+    /// The endpoints of tries that failed.
+    pub tried: Vec<EndpointId>,
     /// Whether the next try is to have a connection that is new.
     pub anew: bool,
     /// Its place in flight on the route.
@@ -78,6 +80,7 @@ impl Matched {
             upstream: None,
             settings: None,
             endpoint: None,
+            tried: Vec::new(),
             anew: false,
             passage: None,
             permit: None,
@@ -127,6 +130,7 @@ impl Matched {
         self.upstream = None;
         self.settings = None;
         self.endpoint = None;
+        self.tried.clear();
         self.anew = false;
         self.leave();
     }

@@ -31,7 +31,7 @@ use crate::observe::series::EndpointSeries;
 use crate::snapshot::ListenerPlan;
 use crate::state::Core;
 use crate::upstream::connect::{acquire, connect};
-use crate::upstream::{Endpoint, Lease, Settings};
+use crate::upstream::{Avoid, Endpoint, Lease, Settings};
 
 /// Where a request is and where it goes: what stays the same over its tries.
 pub(super) struct Place<'a> {
@@ -119,7 +119,7 @@ pub(super) async fn forward(exchange: &mut Exchange, place: &Place<'_>) -> Resul
     let total = total_timer(exchange, place);
     let (mut endpoint, mut in_flight) = {
         let upstream = exchange.matched.upstream.clone().ok_or(ErrorKind::NoEndpoint)?;
-        let endpoint = target::pick(exchange, place, &upstream, None)?;
+        let endpoint = target::pick(exchange, place, &upstream, Avoid::default())?;
         retry::begin(exchange, place, &upstream);
         let in_flight = place.core.series.in_flight(upstream.id.0, endpoint.id.0);
         (endpoint, in_flight)
@@ -209,9 +209,7 @@ impl Attempt<'_> {
             replayable: Cell::new(upload.whole || upload.is_kept()),
             tunnel_begun: Cell::new(false),
         };
-        // Whether its body is still there shows when the try is over.
-        let stale = job.lease.reused && job.may_be_repeated();
-        let failed = |kind| job.failed(kind, stale);
+        let failed = |kind| job.failed(kind);
         self.context.request.failpoint("pool");
         let relayed = if job.is_across() {
             Box::pin(bridge::run(upload, answer, &job)).await
@@ -437,10 +435,11 @@ impl Job<'_> {
             || self.upload.get().is_some_and(|timer| expired(timer))
     }
 
-    /// Why this try failed; `stale` is whether its connection may have been.
-    fn failed(&self, kind: ErrorKind, stale: bool) -> Failed {
+    /// Why this try failed. Whether its connection may have been stale is asked here; whether the
+    /// body can be sent again shows when the try is over.
+    fn failed(&self, kind: ErrorKind) -> Failed {
         Failed {
-            stale,
+            stale: self.lease.reused && self.may_be_repeated(),
             reused: self.lease.reused,
             by_client: !self.request_done.get() && has_expired(self.try_bound.as_deref()),
             ..Failed::of(self.reason(kind))

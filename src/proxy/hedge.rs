@@ -236,6 +236,11 @@ impl Hedged<'_, '_> {
         let won = which == Which::Second && second.answer.is_begun();
         // What is tried after it is tried alone.
         exchange.context.timing.hedge = Some(if won { Hedge::Won } else { Hedge::Lost });
+        let other = match which {
+            Which::First => second.endpoint.id,
+            Which::Second => endpoint.id,
+        };
+        exchange.matched.tried.push(other);
         if which == Which::Second {
             *endpoint = second.endpoint.clone();
             second.adopt(exchange);
@@ -444,6 +449,7 @@ impl Matched {
             upstream: self.upstream.clone(),
             settings: self.settings.clone(),
             endpoint: Some(endpoint),
+            tried: Vec::new(),
             anew: false,
             passage: None,
             permit: None,

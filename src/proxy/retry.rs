@@ -13,7 +13,7 @@ use crate::context::{RequestContext, RetryPlan};
 use crate::error::{ErrorKind, Retry};
 use crate::http::BodyFraming;
 use crate::http1::head::ResponseParser;
-use crate::upstream::{Endpoint, Upstream};
+use crate::upstream::{Avoid, Endpoint, Upstream};
 
 /// Why a try ended without an answer to its client.
 pub(super) struct Failed {
@@ -117,8 +117,8 @@ fn allows_for(plan: &RetryPlan, trigger: Trigger, method: &[u8]) -> bool {
     plan.allows(trigger, method) || trigger == Trigger::Stale && plan.allows(Trigger::Reset, method)
 }
 
-/// Another endpoint, where that is asked for and there is one; else the same, unless it cannot even
-/// be reached.
+/// Another endpoint, where that is asked for: one that was not tried and is whole, else one that was
+/// not tried, else another than the last; else the same, unless it cannot even be reached.
 fn other(
     exchange: &mut Exchange,
     place: &Place<'_>,
@@ -131,11 +131,19 @@ fn other(
     if stale && plan.allows(Trigger::Stale, method(&exchange.context)) {
         return Ok(last.clone());
     }
-    let but = plan.other_endpoint.then_some(last.id);
-    match target::pick(exchange, place, upstream, but) {
-        Ok(endpoint) => Ok(endpoint),
-        Err(_) if !failed.given_up && failed.kind.retry() == Retry::Unsent => Err(failed.kind),
-        Err(_) => Ok(last.clone()),
+    let mut tried = std::mem::take(&mut exchange.matched.tried);
+    tried.push(last.id);
+    let all = if plan.other_endpoint { &tried[..] } else { &[] };
+    let last_only = &all[all.len().saturating_sub(1)..];
+    let found = [(all, true), (all, false), (last_only, false)].iter().find_map(|ways| {
+        let avoid = Avoid { tried: ways.0, unsound: ways.1 };
+        target::pick(exchange, place, upstream, avoid).ok()
+    });
+    exchange.matched.tried = tried;
+    match found {
+        Some(endpoint) => Ok(endpoint),
+        None if !failed.given_up && failed.kind.retry() == Retry::Unsent => Err(failed.kind),
+        None => Ok(last.clone()),
     }
 }
 

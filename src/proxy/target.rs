@@ -10,7 +10,7 @@ use crate::context::{RequestContext, Scope};
 use crate::error::ErrorKind;
 use crate::filter::Reply;
 use crate::route::{Action, Respond, RoutePlan};
-use crate::upstream::{Endpoint, EndpointId, Upstream, Wish};
+use crate::upstream::{Avoid, Endpoint, Upstream, Wish};
 
 /// Chooses the upstream.
 ///
@@ -51,8 +51,8 @@ fn answer(respond: &Respond) -> Reply {
     }
 }
 
-/// Picks an endpoint as the route and the request ask for, another than `failed`, and writes down what
-/// it is sent as Host.
+/// Picks an endpoint as the route and the request ask for, none of those to `avoid`, and writes down
+/// what it is sent as Host.
 ///
 /// # Errors
 /// There is none, or its Host would be none.
@@ -60,14 +60,14 @@ pub(super) fn pick(
     exchange: &mut Exchange,
     place: &Place<'_>,
     upstream: &Upstream,
-    failed: Option<EndpointId>,
+    avoid: Avoid<'_>,
 ) -> Result<Rc<Endpoint>, ErrorKind> {
     let Exchange { matched, context, .. } = exchange;
     let plans = matched.held.plans();
     let route = plans.route().ok_or(ErrorKind::RouteMissing)?;
     let settings = matched.settings.as_ref().ok_or(ErrorKind::NoEndpoint)?;
     let wish = Wish {
-        failed,
+        avoid,
         now_ms: place.core.now_ms(),
         ..balance::wish(route, matched.target, &settings.balance, context)
     };
@@ -80,7 +80,7 @@ pub(super) fn pick(
     written.map(|()| endpoint)
 }
 
-/// Picks an endpoint for a second try beside the first one: another that is whole, and what it is sent
+/// Picks an endpoint for a second try beside the first one: another that is sound, and what it is sent
 /// as Host where the route writes that. None where there is none, or its Host would be none.
 pub(super) fn pick_beside(
     first: &Attempt<'_>,
@@ -90,9 +90,10 @@ pub(super) fn pick_beside(
     let plans = matched.held.plans();
     let route = plans.route()?;
     let balance = &matched.settings().balance;
+    let mut tried = matched.tried.clone();
+    tried.push(first.endpoint.id);
     let wish = Wish {
-        failed: Some(first.endpoint.id),
-        whole: true,
+        avoid: Avoid { tried: &tried, unsound: true },
         now_ms: place.core.now_ms(),
         ..balance::wish(route, matched.target, balance, context)
     };

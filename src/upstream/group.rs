@@ -363,11 +363,6 @@ impl Endpoint {
         self.standing.get().probing
     }
 
-    /// Whether it takes its whole share: nothing holds against it, and it has been in for long enough.
-    pub(super) fn is_whole(&self) -> bool {
-        self.standing.get() == Standing::WHOLE && !self.is_isolated()
-    }
-
     pub(super) fn add_probe(&self) {
         self.probes.set(self.probes.get() + 1);
     }
@@ -436,6 +431,7 @@ impl Drop for Busy<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::upstream::members::Avoid;
     use crate::upstream::testing::plan;
 
     /// R17: a zone limits the endpoints, and shares inside it follow their weights.
@@ -458,7 +454,9 @@ mod tests {
         assert_eq!(counts, [0, 6, 2, 0]);
         assert_eq!(upstream.pick(&in_zone(Some("c"))).err(), Some(ErrorKind::NoEndpoint));
         let other = |failed, zone| {
-            let wish = Wish { failed: Some(EndpointId(failed)), ..in_zone(zone) };
+            let tried = [EndpointId(failed)];
+            let avoid = Avoid { tried: &tried, unsound: false };
+            let wish = Wish { avoid, ..in_zone(zone) };
             upstream.pick(&wish).map(|e| e.id).ok()
         };
         assert_eq!(other(0, Some("a")), None);

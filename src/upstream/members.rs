@@ -8,7 +8,7 @@ use super::balance::hash::Shares;
 use super::balance::{Balancer, View};
 use super::group::Endpoint;
 use super::plan::{BalancePlan, EndpointId, StickyPlan, Token, UpstreamPlan};
-use super::standing::WHOLE_PERMILLE;
+use super::standing::{Standing, WHOLE_PERMILLE};
 use crate::base::random::Random;
 use crate::limits::LOCALITY_SPARE_PERMILLE;
 
@@ -25,12 +25,20 @@ pub struct Wish<'a> {
     pub token: Option<Token>,
     /// The hash of its key.
     pub key: Option<u64>,
-    /// Not this one, which was tried.
-    pub failed: Option<EndpointId>,
-    /// Only one that takes its whole share.
-    pub whole: bool,
+    /// What it is kept from.
+    pub avoid: Avoid<'a>,
     /// Milliseconds since the core started.
     pub now_ms: u64,
+}
+
+/// Endpoints that a request is kept from.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Avoid<'a> {
+    /// It was sent there before.
+    pub tried: &'a [EndpointId],
+    /// Those that are probed or take a part of their share: it has failed once and is not to show
+    /// whether one has recovered.
+    pub unsound: bool,
 }
 
 /// The endpoints of an upstream, and the balancers over them.
@@ -253,9 +261,12 @@ impl Roster {
     /// Whether it can take this request, if it has a share.
     fn is_free(&self, index: usize, wish: &Wish<'_>) -> bool {
         let endpoint = &self.endpoints[index];
-        let probed = endpoint.standing.get().probing && endpoint.is_probed();
-        let fit = !wish.whole || endpoint.is_whole();
-        endpoint.is_reachable() && wish.failed != Some(endpoint.id) && !probed && fit
+        let standing = endpoint.standing.get();
+        let probed = standing.probing && endpoint.is_probed();
+        let Avoid { tried, unsound } = wish.avoid;
+        let avoided = tried.contains(&endpoint.id)
+            || unsound && (standing != Standing::WHOLE || endpoint.is_isolated());
+        endpoint.is_reachable() && !probed && !avoided
     }
 
     /// Whether it takes a request that asks for it. A weight of 0 keeps away only those that do not.

@@ -23,7 +23,7 @@ pub use balance::Policy;
 pub use discover::{Discover, Found};
 pub use group::{Busy, Endpoint, Outcome, Settings, Upstream};
 pub use judge::{Event as JudgeEvent, Judge};
-pub use members::Wish;
+pub use members::{Avoid, Wish};
 pub use plan::{
     BalancePlan, BreakerPlan, Check, EndpointAddress, EndpointBreaker, EndpointId, EndpointPlan,
     HashPlan, HealthPlan, HttpCheck, Outgoing, Protocol, ShardPlan, StickyPlan, Token, UpstreamId,

@@ -40,30 +40,6 @@ fn counts(upstream: &Upstream, count: usize, requests: usize, wish: &Wish<'_>) -
     counts
 }
 
-/// A hedge goes to what takes its whole share: nothing isolated, probing or in its slow start.
-#[test]
-fn only_whole_ones_are_picked_where_that_is_asked() {
-    let plan = plan(&["", "", ""], |_| {});
-    let (upstream, endpoints) = start(&plan, (0, 1));
-    let beside = Wish { failed: Some(EndpointId(0)), whole: true, ..Wish::default() };
-    let standing = |index: usize, standing| {
-        endpoints[index].set_standing(standing);
-        upstream.refresh();
-        counts_or_none(&upstream, &beside)
-    };
-    assert_eq!(standing(1, Standing::part(900)), Some(vec![0, 0, 10]));
-    assert_eq!(standing(1, Standing::PROBING), Some(vec![0, 0, 10]));
-    assert_eq!(standing(2, Standing::part(999)), None, "the first is no other");
-    assert_eq!(standing(1, Standing::WHOLE), Some(vec![0, 10, 0]));
-    let tally = endpoints[1].plan.tallies.of(0, 1);
-    (0..3).for_each(|_| upstream.finish(&endpoints[1], Outcome::Failed, tally, 0));
-    assert_eq!(counts_or_none(&upstream, &beside), None, "it is isolated on this worker");
-}
-
-fn counts_or_none(upstream: &Upstream, wish: &Wish<'_>) -> Option<Vec<usize>> {
-    upstream.pick(wish).ok().map(|_| counts(upstream, 3, 10, wish))
-}
-
 #[test]
 fn standings_change_shares() {
     let plan = plan(&["", "", ""], |_| {});
@@ -251,6 +227,29 @@ fn where_nobody_of_the_subset_is_usable_others_are() {
     assert!(counts.iter().filter(|count| **count > 50).count() == 3, "{counts:?}");
 }
 
+/// A request that has failed once is no probe: it goes where nothing is in doubt, as long as there is
+/// such an endpoint.
+#[test]
+fn who_has_failed_once_goes_where_nothing_is_in_doubt() {
+    let policies = [Policy::RoundRobin, Policy::LeastRequest, Policy::Ewma, Policy::Random];
+    for policy in policies {
+        let plan = plan(&["", "", "", "", ""], |balance| balance.policy = policy);
+        let (upstream, endpoints) = start(&plan, (0, 1));
+        endpoints[1].set_standing(Standing::PROBING);
+        endpoints[2].set_standing(Standing::part(50));
+        upstream.refresh();
+        let tried = [EndpointId(0)];
+        let avoid = |unsound| Wish { avoid: Avoid { tried: &tried, unsound }, ..Wish::default() };
+        let sound = counts(&upstream, 5, 400, &avoid(true));
+        assert_eq!(sound[..3], [0, 0, 0], "{policy:?}");
+        assert!(counts(&upstream, 5, 400, &avoid(false))[1] > 0, "{policy:?}: a first try may be");
+        let tried = [0, 3, 4].map(EndpointId);
+        let avoid = Avoid { tried: &tried, unsound: true };
+        let left = upstream.pick(&Wish { avoid, ..Wish::default() });
+        assert_eq!(left.map(|it| it.id).err(), Some(ErrorKind::NoEndpoint), "{policy:?}");
+    }
+}
+
 #[test]
 fn an_endpoint_is_named_by_a_route_or_a_cookie() {
     let mut plan = plan(&["a", "a", "b", "b"], |balance| {
@@ -269,7 +268,8 @@ fn an_endpoint_is_named_by_a_route_or_a_cookie() {
     let sticky = Wish { token: Some(token(1)), ..Wish::default() };
     assert!((0..9).all(|_| id(&sticky) == Ok(1)));
     assert!(id(&Wish { zone: Some("b"), ..sticky }).is_ok_and(|id| id == 2), "not in the zone");
-    assert!(id(&Wish { failed: Some(EndpointId(1)), ..sticky }).is_ok_and(|id| id != 1));
+    let avoid = Avoid { tried: &[EndpointId(1)], unsound: false };
+    assert!(id(&Wish { avoid, ..sticky }).is_ok_and(|id| id != 1));
     let unknown = Wish { token: Some(Token(1)), ..Wish::default() };
     assert!(counts(&upstream, 4, 9, &unknown)[..3] == [3, 3, 3]);
     for index in [1, 3] {
