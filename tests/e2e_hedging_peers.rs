@@ -13,7 +13,7 @@ use harness::load::under_load;
 use harness::origin::Op;
 use harness::proxy::{endpoint, scratch, upstream};
 use harness::tls::{Authority, TlsOrigin, Wanted, put};
-use harness::{Origin, PATIENCE, Proxy, Response, Settings, ms, poll};
+use harness::{Origin, PATIENCE, Proxy, Response, Settings, poll};
 
 /// Long, so that nothing but a hedge ends a wait.
 const TIMEOUTS: &str =
