@@ -128,14 +128,20 @@ pub(super) fn finish(
 
 fn outcome(attempt: &Attempt<'_>, upload: &Upload, answer: &Answer, failed: &Failed) -> Outcome {
     let (kind, terms) = (failed.kind, &attempt.matched.terms);
+    let failure = || match &failed.incident {
+        Some(incident) => Outcome::FailedTogether { first: incident.count() },
+        None => Outcome::Failed,
+    };
     match (kind.side(), kind.retry()) {
         // The origin closed the connection while it was idle, or sends us elsewhere in good order.
-        (_, Retry::Stale) if failed.stale || failed.reused => Outcome::Neither,
+        (_, Retry::Stale) if (failed.stale || failed.reused) && failed.incident.is_none() => {
+            Outcome::Neither
+        }
         _ if failed.by_client => Outcome::Neither,
         (_, Retry::Unseen) => Outcome::Neither,
         // A client asked for what this origin does not offer: nobody is to isolate it that way.
         _ if kind == ErrorKind::UpgradeIgnored => Outcome::Neither,
-        (Side::Upstream, _) => Outcome::Failed,
+        (Side::Upstream, _) => failure(),
         // The whole request was there, and the route's time passed with the origin, not with a
         // client that takes its answer slowly or gave the request no time.
         (Side::Gateway, _)
@@ -144,7 +150,7 @@ fn outcome(attempt: &Attempt<'_>, upload: &Upload, answer: &Answer, failed: &Fai
                 && answer.status == 0
                 && !terms.total_of_client =>
         {
-            Outcome::Failed
+            failure()
         }
         (Side::Gateway | Side::Client, _) => Outcome::Neither,
     }

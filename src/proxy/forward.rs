@@ -187,10 +187,10 @@ impl Attempt<'_> {
         }
         match self.connection(answer).await {
             Ok(lease) => attached.attach(lease),
-            Err(kind) => {
-                let failed = |it: &EndpointSeries| it.connect_failures.increment();
-                self.core.series.endpoint(self.endpoint.id.0, failed);
-                return Err(Failed::of(kind));
+            Err(failed) => {
+                let count = |it: &EndpointSeries| it.connect_failures.increment();
+                self.core.series.endpoint(self.endpoint.id.0, count);
+                return Err(failed);
             }
         }
         // It passed while nothing was connected that it could have acted on.
@@ -260,7 +260,7 @@ impl Attempt<'_> {
         Some(Box::new(timer))
     }
 
-    async fn connection(&self, answer: &mut Answer) -> Result<Lease, ErrorKind> {
+    async fn connection(&self, answer: &mut Answer) -> Result<Lease, Failed> {
         if !self.matched.anew
             && let Some(lease) = acquire(self.endpoint)
         {
@@ -277,11 +277,14 @@ impl Attempt<'_> {
             .unwrap_or_default();
         let connected = Box::pin(connect(self.endpoint, connect_ms, bound_ms, header)).await;
         // Where the request had less time left than a connection may take, it is not the endpoint's.
-        let lease = connected.map_err(|kind| match kind {
-            ErrorKind::ConnectTimeout if left_ms < connect_ms.min(try_ms) => {
-                ErrorKind::TotalTimeout
-            }
-            kind => kind,
+        let lease = connected.map_err(|failed| {
+            let kind = match failed.kind {
+                ErrorKind::ConnectTimeout if left_ms < connect_ms.min(try_ms) => {
+                    ErrorKind::TotalTimeout
+                }
+                kind => kind,
+            };
+            Failed { incident: failed.incident, ..Failed::of(kind) }
         })?;
         answer.connect_us = u64::try_from(began.elapsed().as_micros()).ok();
         Ok(lease)
@@ -442,6 +445,7 @@ impl Job<'_> {
             stale: self.lease.reused && self.may_be_repeated(),
             reused: self.lease.reused,
             by_client: !self.request_done.get() && has_expired(self.try_bound.as_deref()),
+            incident: self.origin.get().and_then(|stream| stream.incident()),
             ..Failed::of(self.reason(kind))
         }
     }

@@ -13,6 +13,7 @@ use crate::context::{RequestContext, RetryPlan};
 use crate::error::{ErrorKind, Retry};
 use crate::http::BodyFraming;
 use crate::http1::head::ResponseParser;
+use crate::http2::Incident;
 use crate::upstream::{Avoid, Endpoint, Upstream};
 
 /// Why a try ended without an answer to its client.
@@ -27,12 +28,21 @@ pub(super) struct Failed {
     pub reused: bool,
     /// Whether the time passed while the client was still sending.
     pub by_client: bool,
+    /// What failed others at once with it.
+    pub incident: Option<Incident>,
 }
 
 impl Failed {
     /// A try that failed on a connection of its own.
     pub fn of(kind: ErrorKind) -> Failed {
-        Failed { kind, stale: false, given_up: false, reused: false, by_client: false }
+        Failed {
+            kind,
+            stale: false,
+            given_up: false,
+            reused: false,
+            by_client: false,
+            incident: None,
+        }
     }
 
     fn trigger(&self) -> Option<Trigger> {

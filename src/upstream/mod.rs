@@ -9,12 +9,15 @@ pub mod connect;
 pub mod discover;
 pub mod gradient;
 pub mod group;
+pub mod heads;
 pub mod judge;
 pub mod members;
 pub mod pool;
 pub mod standing;
 pub mod trial;
 
+mod incident;
+mod reserve;
 mod shared;
 #[cfg(test)]
 mod testing;
