@@ -119,7 +119,8 @@ pub(super) fn finish(
     }
     let outcome = match failed {
         None if is_failure(answer.status) => Outcome::Failed,
-        None => Outcome::Succeeded(head_us(attempt, answer)),
+        None if upstream.wants_times() => Outcome::Succeeded(head_us(attempt, answer)),
+        None => Outcome::Succeeded(None),
         Some(failed) => outcome(attempt, upload, answer, failed),
     };
     let tally = endpoint.plan.tallies.of(core.index, core.workers);

@@ -265,6 +265,13 @@ impl Upstream {
         }
     }
 
+    /// Whether anything depends on how long answers take.
+    #[inline]
+    pub fn wants_times(&self) -> bool {
+        let settings = self.settings.borrow();
+        settings.adaptive || settings.balance.policy == Policy::Ewma
+    }
+
     /// Its timeouts and bounds.
     #[inline]
     pub fn settings(&self) -> Rc<Settings> {
