@@ -53,6 +53,8 @@ fn every_key_reaches_the_plan() {
     let sticky = sticky.as_ref().map(|sticky| (&*sticky.name, sticky.ttl_s));
     assert_eq!((policy, sticky), (&Policy::RoundRobin, Some(("srv", Some(3_600)))));
     assert_eq!((*subset, locality.as_deref()), (16, Some("a")));
+    let breaker = &orders.breaker;
+    assert_eq!((breaker.open_ms, breaker.open_max_ms, breaker.adaptive), (10_000, 60_000, true));
     let carts = snapshot.upstreams.iter().find(|it| &*it.name == "carts").expect("it is there");
     let hash = carts.balance.hash.as_ref().expect("given");
     assert_eq!((hash.key.to_string(), hash.max_load_percent), ("header:x-user-id".into(), 125));

@@ -255,6 +255,86 @@ fn concurrency_follows_the_answers(driver: &'static str) {
     assert!(round_until(&|limit| limit >= 16.0), "and rises again");
 }
 
+/// `status` says what bounds an upstream and how much of it is used, over all workers, as the metrics do.
+fn status_shows_places_and_queues(driver: &'static str) {
+    let origin = holding();
+    let endpoints = [endpoint(&origin.address, 1)];
+    let keys = "in_flight_max = 6\nqueue = { length_max = 4, timeout = \"20s\" }";
+    let sections = upstream("main", &endpoints, &format!("{TIMEOUTS}\n{keys}"))
+        + &upstream(
+            "local",
+            &endpoints,
+            &format!("{TIMEOUTS}\nconcurrency = {{ min = 4, max = 40 }}"),
+        )
+        + &upstream("open", &endpoints, TIMEOUTS);
+    let routes = route("local", "prefix = \"/local/\"", "local", "")
+        + &route("open", "prefix = \"/open/\"", "open", "")
+        + &route("all", "prefix = \"/\"", "main", "");
+    let settings = Settings::new(driver, "").workers(2).upstreams(sections).routes(routes);
+    let proxy = Proxy::start(settings);
+    let of = |name: &str| {
+        let status = proxy.status();
+        let upstreams = status["upstreams"].as_array().expect("a list").clone();
+        upstreams.into_iter().find(|it| it["name"] == name).expect("it is there")
+    };
+    let held: Vec<Client> = (0..64).map(|_| asked(&proxy, "/held")).collect();
+    let refused = || held.iter().filter(|client| !client.received().finals.is_empty()).count();
+    assert!(poll(ms(5_000), || refused() == 54), "{} were refused", refused());
+    let shown = of("main");
+    assert_eq!((&shown["in_flight"], &shown["in_flight_max"]), (&6.into(), &6.into()), "{shown}");
+    let queue = (&shown["queue_length"], &shown["queue_length_max"]);
+    assert_eq!(queue, (&4.into(), &4.into()), "{shown}");
+    assert!(shown["concurrency_limit"].is_null(), "nothing follows the answers: {shown}");
+    assert_eq!(
+        (waiting(&proxy), proxy.metric("ringway_upstream_requests_in_flight", "main")),
+        (4.0, 6.0)
+    );
+    let served = poll(ms(8_000), || {
+        (0..8).for_each(|number| assert_eq!(get(&proxy, &format!("/local/{number}")).status, 200));
+        of("local")["concurrency_limit"].as_u64().is_some_and(|limit| limit >= 4)
+    });
+    let shown = of("local");
+    assert!(served && shown["in_flight_max"].is_null(), "{shown}");
+    let limit = proxy.metric("ringway_upstream_concurrency_limit", "local");
+    assert_eq!(shown["concurrency_limit"].as_f64(), Some(limit));
+    let shown = of("open");
+    let bounds = ["in_flight_max", "concurrency_limit", "queue_length_max"];
+    assert!(bounds.iter().all(|key| shown[key].is_null()), "nothing bounds it: {shown}");
+    assert_eq!(shown["queue_length"], 0);
+}
+
+/// Whoever waits while a breaker opens is told so, and is not sent to what it stands for.
+fn a_breaker_that_opens_fails_those_who_wait(driver: &'static str) {
+    let origin = holding();
+    origin.script("/bad", vec![Op::Body, Op::Send(BROKEN.into()), Op::Close]);
+    let keys = "in_flight_max = 1\nqueue = { length_max = 4, timeout = \"20s\" }\n\
+                breaker = { requests_min = 10, service = { error_percent = 10 } }";
+    let proxy = proxy(driver, &origin, keys);
+    for _ in 0..9 {
+        assert_eq!(get(&proxy, "/bad").status, 503);
+    }
+    let tenth = asked(&proxy, "/held");
+    let held = |count| origin.wait(ms(2_000), move |record| record.seen().count() == count);
+    assert!(held(10), "the place is taken");
+    let next = asked(&proxy, "/held");
+    assert!(poll(ms(2_000), || waiting(&proxy) == 1.0), "it waits");
+    let last = asked(&proxy, "/last");
+    assert!(poll(ms(2_000), || waiting(&proxy) == 2.0), "both wait");
+    // One failure too many; the next one has the place before anybody has judged that.
+    release(&origin);
+    assert!(tenth.wait_responses(1, ms(2_000)) && held(11), "the place is given on");
+    let state = || proxy.metric("ringway_breaker_state", "tier=\"service\"");
+    assert!(poll(ms(3_000), || state() > 0.0), "{}", proxy.log());
+    release(&origin);
+    assert!(next.wait_responses(1, ms(2_000)) && last.wait_responses(1, ms(2_000)));
+    let answer = last.received().finals[0].clone();
+    assert_eq!((answer.status, answer.code()), (503, Some("breaker_open".into())));
+    assert_eq!(origin.look(|record| record.seen().count()), 11, "the last was not sent");
+}
+
+/// It ends its connection: what is sent next is on a new one, and so is not sent again when that ends.
+const BROKEN: &str = "HTTP/1.1 503 Broken\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+
 macro_rules! on_both {
     ($($name:ident)*) => {
         mod io_uring { $(#[test] fn $name() { super::$name("io_uring"); })* }
@@ -266,5 +346,6 @@ on_both! {
     a_queue_is_served_in_order a_queue_is_bounded who_leaves_waits_no_longer
     the_total_time_holds_in_a_queue a_drain_empties_the_queue routes_have_places_of_their_own
     places_of_a_node_are_exact concurrency_follows_the_answers
-    a_hanging_upstream_costs_another_nothing
+    a_hanging_upstream_costs_another_nothing status_shows_places_and_queues
+    a_breaker_that_opens_fails_those_who_wait
 }

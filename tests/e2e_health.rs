@@ -6,7 +6,7 @@ mod harness;
 use std::net::TcpListener;
 
 use harness::client::{Client, ask, plain_get};
-use harness::proxy::{endpoint, free_address, upstream};
+use harness::proxy::{endpoint, free_address, scratch, upstream};
 use harness::{DRIVERS, Op, Origin, PATIENCE, Proxy, Settings, poll};
 use serde_json::Value;
 
@@ -253,5 +253,244 @@ fn a_dead_zone_is_left_to_the_other() {
         assert!(settled, "{} {}", proxy.status(), proxy.log());
         assert_eq!(of(&proxy, &origin.address)["standing"], "in");
         assert_eq!(proxy.metric("ringway_breaker_state", "zone=\"b\""), 0.0);
+    }
+}
+
+/// Where a breaker is, in `status`.
+type Shown = fn(&Value) -> &Value;
+
+/// What the endpoints whose breaker it is take, in a word: `out`, `probing`, `part`, `in`.
+type Takes = fn(&Value) -> String;
+
+/// Each state that a breaker goes through, from open to closed, is shown by `status` and the metrics
+/// while it lasts, and told by the events.
+fn each_state_is_shown(
+    (proxy, tier): (&Proxy, &str),
+    failing: &[&Origin],
+    (shown, takes): (Shown, Takes),
+) {
+    let labels = format!("tier=\"{tier}\"");
+    let metric = |name: &str, labels: &str| proxy.metric(name, labels);
+    // The others of its tier stay closed, so that the sum over them is its own.
+    let becomes = |name: &str, number: f64, word: &str, asks: usize| {
+        let reached = poll(2 * PATIENCE, || {
+            statuses(proxy, asks);
+            shown(&proxy.status())["state"] == name
+        });
+        let status = proxy.status();
+        assert!(reached, "{tier} {name}: {status} {}", proxy.log());
+        assert_eq!(metric("ringway_breaker_state", &labels), number, "{tier} {name}");
+        assert_eq!(takes(&status), word, "{tier} {name}: {status}");
+        let told = states(proxy, tier);
+        assert_eq!(told.last().map(String::as_str), Some(name), "{tier}: {told:?}");
+        let transitions = metric("ringway_breaker_transitions_total", &labels);
+        assert_eq!(transitions, told.len() as f64, "{tier} {name}");
+    };
+    failing.iter().for_each(|origin| origin.otherwise(answer("503 Broken")));
+    becomes("open", 1.0, "out", 4);
+    failing.iter().for_each(|origin| origin.reset([]));
+    becomes("probing", 2.0, "probing", 0);
+    becomes("trickle", 3.0, "part", 4);
+    becomes("closed", 0.0, "in", 4);
+    let told = states(proxy, tier);
+    let end = ["open", "probing", "trickle", "closed"].map(str::to_owned);
+    assert!(told.ends_with(&end), "{tier}: {told:?}");
+    assert_eq!(shown(&proxy.status())["reason"], "");
+}
+
+/// Times that leave room to look at every state.
+const SEEN: &str = "open = \"2s\", trickle = \"3s\", trickle_percent = 50, requests_min = 10";
+
+#[test]
+fn each_state_of_an_endpoint_is_shown() {
+    for driver in DRIVERS {
+        let origins = [Origin::start(), Origin::start(), Origin::start()];
+        let more = format!("breaker = {{ {SEEN} }}");
+        let proxy = Proxy::start(settings(driver, &origins.each_ref(), &more));
+        let shown: Shown = |status| &status["upstreams"][0]["endpoints"][1]["breaker"];
+        let takes: Takes = |status| {
+            let endpoint = &status["upstreams"][0]["endpoints"][1];
+            assert_eq!(endpoint["probing"], endpoint["standing"] == "probing");
+            endpoint["standing"].as_str().expect("a word").to_owned()
+        };
+        each_state_is_shown((&proxy, "endpoint"), &[&origins[1]], (shown, takes));
+    }
+}
+
+#[test]
+fn each_state_of_a_service_is_shown() {
+    for driver in DRIVERS {
+        let origins = [Origin::start(), Origin::start()];
+        let more = format!("breaker = {{ {SEEN}, endpoint = false, service = {{}} }}");
+        let proxy = Proxy::start(settings(driver, &origins.each_ref(), &more));
+        let shown: Shown = |status| &status["upstreams"][0]["breaker"];
+        let takes: Takes = |status| {
+            let upstream = &status["upstreams"][0];
+            let word = match (upstream["share_percent"].as_u64(), &upstream["breaker"]["state"]) {
+                (Some(0), state) if state == "probing" => "probing",
+                (Some(0), _) => "out",
+                (Some(50), _) => "part",
+                _ => "in",
+            };
+            word.to_owned()
+        };
+        let all = [&origins[0], &origins[1]];
+        each_state_is_shown((&proxy, "service"), &all, (shown, takes));
+    }
+}
+
+#[test]
+fn each_state_of_a_zone_is_shown() {
+    for driver in DRIVERS {
+        let origins = [Origin::start(), Origin::start(), Origin::start()];
+        let place = |origin: &Origin, zone: &str| {
+            format!("{{ address = \"{}\", zone = \"{zone}\" }}", origin.address)
+        };
+        let endpoints = [place(&origins[0], "a"), place(&origins[1], "a"), place(&origins[2], "b")];
+        let more = format!("breaker = {{ {SEEN}, endpoint = false, zone = {{}} }}");
+        let settings = settings(driver, &[], "").upstreams(upstream("main", &endpoints, &more));
+        let proxy = Proxy::start(settings);
+        let shown: Shown = |status| &status["upstreams"][0]["zones"]["a"];
+        let takes: Takes = |status| {
+            let endpoints = status["upstreams"][0]["endpoints"].as_array().expect("a list");
+            let word = |index: usize| endpoints[index]["standing"].as_str().expect("a word");
+            assert_eq!((word(1), word(2)), (word(0), "in"), "the zone, and the other one");
+            word(0).to_owned()
+        };
+        let dead = [&origins[0], &origins[1]];
+        each_state_is_shown((&proxy, "zone"), &dead, (shown, takes));
+    }
+}
+
+/// What was sent before an opening and fails after it says nothing of whether a service has
+/// recovered.
+#[test]
+fn stragglers_from_before_an_opening_do_not_count() {
+    for driver in DRIVERS {
+        let origin = Origin::start();
+        let more =
+            format!("timeouts = {{ response = \"60s\" }}\nbreaker = {{ {QUICK}, service = {{}} }}");
+        let proxy = Proxy::start(settings(driver, &[&origin], &more));
+        origin.script("/held", vec![Op::Hang]);
+        let held: Vec<_> = (0..4)
+            .map(|_| {
+                let client = Client::open(proxy.address).expect("a connection");
+                client.send(b"GET /held HTTP/1.1\r\nHost: a.test\r\n\r\n");
+                client
+            })
+            .collect();
+        assert!(origin.wait(PATIENCE, |record| record.in_flight.0 == 4), "they are under way");
+        origin.otherwise(answer("503 Broken"));
+        let is_last = |name: &str| states(&proxy, "service").last().is_some_and(|it| it == name);
+        let open = poll(PATIENCE, || {
+            statuses(&proxy, 4);
+            is_last("open")
+        });
+        assert!(open && poll(PATIENCE, || is_last("probing")), "{}", proxy.log());
+        let before = states(&proxy, "service");
+        origin.hang_up();
+        assert!(held.iter().all(|client| client.wait_responses(1, PATIENCE)), "they have failed");
+        origin.reset([]);
+        let closed = poll(PATIENCE, || {
+            statuses(&proxy, 4);
+            is_last("closed")
+        });
+        let after = states(&proxy, "service").split_off(before.len());
+        assert!(closed && after == ["trickle", "closed"], "{after:?} {}", proxy.log());
+    }
+}
+
+/// A service whose checks pass again is probed at once, not when it would have been otherwise.
+#[test]
+fn checks_that_pass_again_end_an_outage() {
+    for driver in DRIVERS {
+        let (one, two) = (Origin::start(), Origin::start());
+        let more = "health = { path = \"/healthz\", interval = \"100ms\", fall = 2, rise = 2 }\n\
+                    breaker = { open = \"1h\", trickle = \"1s\", requests_min = 10, service = {} }";
+        let proxy = Proxy::start(settings(driver, &[&one, &two], more));
+        [&one, &two].iter().for_each(|origin| {
+            origin.otherwise(answer("503 Broken"));
+        });
+        let is_last = |name: &str| states(&proxy, "service").last().is_some_and(|it| it == name);
+        let open = poll(PATIENCE, || {
+            statuses(&proxy, 4);
+            is_last("open")
+        });
+        assert!(open, "{}", proxy.log());
+        let up = |value: bool| {
+            let all = [&one, &two];
+            poll(PATIENCE, || all.iter().all(|it| of(&proxy, &it.address)["up"] == value))
+        };
+        assert!(up(false), "{}", proxy.status());
+        [&one, &two].iter().for_each(|origin| origin.reset([]));
+        assert!(up(true) && poll(PATIENCE, || is_last("probing")), "{}", proxy.log());
+        let closed = poll(PATIENCE, || {
+            statuses(&proxy, 4);
+            is_last("closed")
+        });
+        assert!(closed, "{} {}", proxy.status(), proxy.log());
+        assert!(proxy.log().contains("checks pass again"), "{}", proxy.log());
+    }
+}
+
+/// Endpoints that are found are judged as those that are written, and what is known of them stays
+/// when others come and go.
+#[test]
+fn endpoints_that_are_found_have_breakers() {
+    for driver in DRIVERS {
+        let (good, bad, later) = (Origin::start(), Origin::start(), Origin::start());
+        let folder = scratch();
+        let file = folder.join("main.toml");
+        let write = |origins: &[&Origin]| {
+            let places: Vec<_> =
+                origins.iter().map(|it| format!("{{ address = \"{}\" }}", it.address)).collect();
+            let text = format!("endpoints = [{}]\n", places.join(", "));
+            let new = folder.join("new");
+            let written = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, &file));
+            written.expect("written");
+        };
+        write(&[&good, &bad]);
+        let section = format!(
+            "[upstream.main]\ndiscover = {{ file = \"{}\" }}\nbreaker = {{ {SEEN} }}\n",
+            file.display()
+        );
+        let proxy = Proxy::start(Settings::new(driver, "").workers(2).upstreams(section));
+        bad.otherwise(answer("503 Broken"));
+        driven_to(&proxy, &bad, "out");
+        write(&[&later, &good, &bad]);
+        let found = poll(PATIENCE, || proxy.status()["discovery"][0]["endpoints"] == 3);
+        assert!(found, "{}", proxy.log());
+        let shown = of(&proxy, &bad.address);
+        assert!(["open", "probing"].iter().any(|it| shown["breaker"]["state"] == *it), "{shown}");
+        assert_eq!(of(&proxy, &later.address)["standing"], "in");
+        bad.reset([]);
+        driven_to(&proxy, &bad, "in");
+        let states = states(&proxy, "endpoint");
+        let end = ["probing", "trickle", "closed"].map(str::to_owned);
+        assert!(states.ends_with(&end), "{states:?}");
+        drop(std::fs::remove_dir_all(&folder));
+    }
+}
+
+/// B2: what an adaptive threshold takes for usual is shown beside the threshold.
+#[test]
+fn what_is_usual_is_shown() {
+    for driver in DRIVERS {
+        let (one, two) = (Origin::start(), Origin::start());
+        let more = "breaker = { adaptive = true, window = \"2s\", service = {} }";
+        let proxy = Proxy::start(settings(driver, &[&one, &two], more));
+        let usual = |breaker: &Value| {
+            let (errors, p99) =
+                (&breaker["usual"]["error_percent"], &breaker["usual"]["head_p99_ms"]);
+            errors == 0.0 && p99.as_f64().is_some_and(|ms| ms > 0.0 && ms < 1_000.0)
+        };
+        let shown = poll(2 * PATIENCE, || {
+            statuses(&proxy, 50);
+            let upstream = &proxy.status()["upstreams"][0];
+            usual(&upstream["breaker"]) && usual(&upstream["endpoints"][0]["breaker"])
+        });
+        assert!(shown, "{}", proxy.status());
+        let upstream = &proxy.status()["upstreams"][0];
+        assert_eq!(upstream["breaker"]["error_percent"], 10, "{upstream}");
     }
 }

@@ -180,6 +180,7 @@ fn the_reference_has_the_bounds_and_defaults_of_health_and_breakers() {
         ("upstream.NAME.breaker.window", seconds(limits::BREAKER_WINDOW_MS)),
         ("upstream.NAME.breaker.requests_min", format!("| `{}` |", limits::BREAKER_REQUESTS_MIN)),
         ("upstream.NAME.breaker.open", seconds(limits::BREAKER_OPEN_MS)),
+        ("upstream.NAME.breaker.open_max", "`open` to 10 h".to_owned()),
         ("upstream.NAME.breaker.probes", format!("| `{}` |", limits::BREAKER_PROBES)),
         ("upstream.NAME.breaker.trickle_percent", format!("`{}`", limits::BREAKER_TRICKLE_PERCENT)),
         ("upstream.NAME.breaker.trickle", seconds(limits::BREAKER_TRICKLE_MS)),

@@ -3,8 +3,9 @@
 
 mod upstreams;
 
+use ringway::limits::JUDGE_MS;
 use ringway::upstream::judge::{State, Tier, What};
-use upstreams::{Mood, WELL, World};
+use upstreams::{Checks, Mood, WELL, World};
 
 /// The times at which breakers of a tier entered a state, in milliseconds, with their subjects.
 fn entered(world: &World, tier: Tier, state: State) -> Vec<(u64, String)> {
@@ -123,6 +124,68 @@ fn a_service_that_hangs_is_left_alone_and_comes_back() {
     assert_eq!((end.refused, end.failed), (0, 0), "{end:?}");
 }
 
+/// A service whose checks pass again is probed at once, however long it has been open; without checks
+/// `open_max` bounds that.
+#[test]
+fn checks_that_pass_again_end_an_outage_early() {
+    let breaker = "breaker = { service = { error_percent = 10 }";
+    let checked = "health = { kind = \"tcp\", interval = \"1s\", rise = 2 }";
+    for (more, probed_ms) in [
+        (format!("{breaker} }}\n{checked}"), 2_000 + 2 * JUDGE_MS),
+        (format!("{breaker}, open_max = \"15s\" }}"), 15_000 + 2 * JUDGE_MS),
+    ] {
+        for mood in [Mood::Hangs, Mood::Refuses] {
+            let mut world = World::new(&[""; 5], 4, 500, &more, 5);
+            world.run(60);
+            world.moods.fill(mood);
+            world.run(600);
+            // The worst moment: it has just opened, for the longest time.
+            let openings = entered(&world, Tier::Service, State::Open).len();
+            while entered(&world, Tier::Service, State::Open).len() == openings {
+                world.run(1);
+            }
+            let recovered_ms = world.now_s() * 1_000;
+            world.moods.fill(WELL);
+            world.run(60);
+            let since = |state| {
+                let entered = entered(&world, Tier::Service, state);
+                let times = entered.iter().map(|it| it.0).filter(|at_ms| *at_ms >= recovered_ms);
+                times.map(|at_ms| at_ms - recovered_ms).collect::<Vec<_>>()
+            };
+            assert!(since(State::Probing)[0] <= probed_ms, "{mood:?}: {:?}", since(State::Probing));
+            let closed = since(State::Closed);
+            assert!(closed[0] <= probed_ms + 12_000, "{mood:?}: {closed:?}");
+            let end = world.seen(world.now_s() - 10, world.now_s());
+            assert_eq!((end.refused, end.failed), (0, 0), "{mood:?}: {end:?}");
+        }
+    }
+}
+
+/// Checks that pass while requests fail bring no probe forward; those that fail and pass in turn do
+/// so less and less often.
+#[test]
+fn checks_that_lie_do_not_make_a_breaker_flap() {
+    let more = "breaker = { service = { error_percent = 10 } }\n\
+                health = { kind = \"tcp\", interval = \"100ms\", rise = 1, fall = 1000 }";
+    for checks in [Checks::Honest, Checks::Blind, Checks::Alternating] {
+        for bad in [1, 5] {
+            let mut world = World::new(&[""; 5], 4, 200, more, 8);
+            world.checks = checks;
+            world.run(60);
+            world.moods[..bad].fill(Mood::Refuses);
+            world.run(3_600);
+            let tier = if bad == 5 { Tier::Service } else { Tier::Endpoint };
+            let mut probed = entered(&world, tier, State::Probing);
+            probed.retain(|it| tier == Tier::Service || it.1 == "127.0.0.1:1");
+            // Those of the longest time that it is open, and a few shorter ones before; honest checks
+            // end that by taking the endpoint out.
+            let least = if checks == Checks::Honest && bad == 1 { 3 } else { 30 };
+            let count = probed.len();
+            assert!((least..=50).contains(&count), "{checks:?} {bad}: {count}");
+        }
+    }
+}
+
 /// Around every threshold: a few changes an hour, however the dice fall.
 #[test]
 fn stationary_error_rates_do_not_make_it_flap() {
@@ -178,6 +241,59 @@ fn adaptive_thresholds_neither_flap_nor_sleep() {
     fixed.moods.fill(Mood::Answers { ms: 5, failing_permille: 125 });
     fixed.run(600);
     assert!(fixed.events.is_empty(), "without it: {:?}", fixed.events);
+}
+
+/// Changes of adaptive thresholds with their times, and of which endpoint.
+fn thresholds(world: &World) -> Vec<(u64, String, u64)> {
+    let changed = world.events.iter().filter_map(|(at_ms, event)| match event.what {
+        What::Threshold(_, _, to) => Some((*at_ms, event.subject.to_string(), to)),
+        _ => None,
+    });
+    changed.collect()
+}
+
+/// B2: the tail counts, not the mean, which stays what it was.
+#[test]
+fn adaptive_thresholds_see_a_tail_that_the_mean_hides() {
+    let more = "breaker = { adaptive = true, endpoint = { consecutive = 0 } }";
+    let mut world = World::new(&[""; 5], 4, 500, more, 11);
+    world.run(1_800);
+    assert!(thresholds(&world).is_empty(), "{:?}", thresholds(&world));
+    // 3 in 100 take twelve times as long, and the others a third less.
+    let tails = Mood::Tails { us: 3_300, slow_us: 60_000, slow_permille: 30 };
+    world.moods[3] = tails;
+    world.run(120);
+    let mean = |from_s, to_s| {
+        let seen = world.seen(from_s, to_s);
+        seen.well_us as f64 / seen.well as f64
+    };
+    let (before, now) = (mean(1_600, 1_800), mean(1_800, 1_920));
+    assert!((now / before - 1.0).abs() < 0.02, "the mean was {before} and is {now}");
+    let lowered = thresholds(&world);
+    let first = lowered.first().expect("it does not sleep");
+    assert!(first.0 <= 1_845_000 && first.2 == 15, "after three windows: {lowered:?}");
+    assert!(lowered.iter().all(|it| it.1 == "127.0.0.1:4"), "{lowered:?}");
+    world.moods[3] = WELL;
+    world.run(300);
+    let last = thresholds(&world).pop();
+    assert!(last.is_some_and(|it| it.2 == 30), "it is raised again: {:?}", thresholds(&world));
+    assert!(entered(&world, Tier::Endpoint, State::Open).is_empty(), "slow is not broken");
+}
+
+/// Where few answers come, where their tail lies is chance; and one in a hundred that is slow is the
+/// tail, however slow it is.
+#[test]
+fn adaptive_thresholds_do_not_take_noise_for_a_tail() {
+    let more = "breaker = { adaptive = true }";
+    for (per_s, slow_permille, seed) in [(60, 10, 12), (150, 10, 13), (150, 5, 14), (1_500, 7, 15)]
+    {
+        let mut world = World::new(&[""; 5], 4, per_s, more, seed);
+        world.moods.fill(Mood::Tails { us: 5_000, slow_us: 300_000, slow_permille });
+        world.run(3_600);
+        let changed = thresholds(&world);
+        assert!(changed.len() <= 2, "{per_s}/s, {slow_permille} in a thousand: {changed:?}");
+        assert!(entered(&world, Tier::Endpoint, State::Open).is_empty());
+    }
 }
 
 #[test]

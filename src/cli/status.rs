@@ -146,12 +146,13 @@ const DISCOVERY: [(&str, &str, bool); 5] = [
     ("failures", "/failures", true),
 ];
 
-const UPSTREAMS: [(&str, &str, bool); 8] = [
+const UPSTREAMS: [(&str, &str, bool); 9] = [
     ("upstream", "/name", false),
     ("requests", "/requests", true),
     ("4xx", "/requests_by_class/4xx", true),
     ("5xx", "/requests_by_class/5xx", true),
     ("in flight", "/in_flight", true),
+    ("waiting", "/queue_length", true),
     ("mean head ms", "/head_mean_ms", true),
     ("share %", "/share_percent", true),
     ("breaker", "/breaker/state", false),

@@ -34,8 +34,9 @@ use tokio::sync::{mpsc, watch};
 use crate::limits::{ACCESS_LOG_FINISH_MS, EVENTS_MAX, RESOLVE_AT_START_MS, WORKERS_MAX};
 use crate::observe::SeriesRegistry;
 use crate::observe::access_log::{LogBuffer, LogTallies, log_queue};
-use crate::observe::render::{Phase, ProcessView};
+use crate::observe::render::{Phase, ProcessView, UpstreamBounds};
 use crate::snapshot::{Ids, Snapshot};
+use crate::upstream::UpstreamPlan;
 use access_log::Writer;
 use admin::{Admin, Shown};
 use cores::Cores;
@@ -229,6 +230,7 @@ impl Launch {
             view.crowded = (snapshot.filters.iter())
                 .filter_map(|entry| Some((entry.name.to_string(), entry.filter.crowded()?)))
                 .collect();
+            view.bounds = snapshot.upstreams.iter().filter_map(|it| bounds(it)).collect();
             let logged = logged.sum();
             view.access_log_records = logged.written;
             view.access_log_dropped = logged.dropped_at_queue + logged.dropped_at_target;
@@ -237,6 +239,17 @@ impl Launch {
             view.log_lines_dropped = dropped.dropped_lines() as u64;
         })
     }
+}
+
+/// What bounds the requests of an upstream, if anything does.
+fn bounds(plan: &UpstreamPlan) -> Option<UpstreamBounds> {
+    let bounds = UpstreamBounds {
+        upstream: plan.name.clone(),
+        in_flight_max: Some(plan.in_flight_max).filter(|max| *max > 0),
+        follows: plan.concurrency.is_some(),
+        queue_length_max: Some(plan.queue_length_max).filter(|max| *max > 0),
+    };
+    (bounds.in_flight_max.is_some() || bounds.follows).then_some(bounds)
 }
 
 /// What is known of upstreams that discover their endpoints, after the first look.

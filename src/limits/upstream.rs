@@ -80,8 +80,10 @@ pub const BREAKER_REQUESTS_MIN_RANGE: (usize, usize) = (1, 1_000_000);
 pub const BREAKER_OPEN_MS: u64 = 10_000;
 /// Shortest and longest `breaker.open` and `breaker.trickle`.
 pub const BREAKER_MS_RANGE: (u64, u64) = (1_000, 3_600_000);
-/// How many times `breaker.open` what fails again and again stays open at most.
+/// `breaker.open_max` where nothing is said: so many times `breaker.open`.
 pub const BREAKER_OPEN_FACTOR_MAX: u64 = 10;
+/// Shortest and longest `breaker.open_max`.
+pub const BREAKER_OPEN_MAX_MS_RANGE: (u64, u64) = (1_000, 36_000_000);
 /// `breaker.probes` where nothing is said, and the most.
 pub const BREAKER_PROBES: u64 = 3;
 /// See [`BREAKER_PROBES`].
@@ -110,6 +112,16 @@ pub const BREAKER_SETTLE_MS: u64 = 200;
 pub const BREAKER_ADAPTIVE_PERCENT_MIN: u64 = 2;
 /// Windows in a row above the baseline that lower an adaptive threshold.
 pub const BREAKER_ADAPTIVE_WINDOWS: u32 = 3;
+/// One answer in so many is the tail whose time an adaptive threshold follows: the 99th percentile.
+pub const BREAKER_TAIL_PART: u64 = 100;
+/// Answers of a window that have such a tail: with fewer, one or two answers decide what it is.
+pub const BREAKER_TAIL_ANSWERS_MIN: u64 = 200;
+/// Looks over which histograms of times to the head are read at least, for each turn that endpoints
+/// take: one is as large as nine tallies.
+pub const BREAKER_TAIL_LOOKS_MIN: u64 = 8;
+/// Tallies that one look of the judge reads at most, about: where there are more, endpoints take turns
+/// over several looks, so that the control thread is never busy for 5 ms.
+pub const JUDGE_TALLIES_MAX: usize = 65_536;
 /// Share that a slow start begins with, and by which it grows, in thousandths.
 pub const SLOW_START_FIRST_PERMILLE: u16 = 100;
 /// See [`SLOW_START_FIRST_PERMILLE`].
@@ -140,4 +152,5 @@ pub const EVENTS_KEPT: usize = 256;
 const _: () = assert!(ENDPOINTS_MAX <= u16::MAX as usize, "places of a hash table have 16 bits");
 const _: () = assert!(SHARD_ZONES_MAX <= u8::MAX as usize && SHARD_ZONES_MAX <= SHARD_BUCKETS);
 const _: () = assert!(BREAKER_WINDOW_MS_RANGE.0 >= BREAKER_WINDOW_PARTS as u64 * JUDGE_MS);
+const _: () = assert!(BREAKER_MS_RANGE.1 * BREAKER_OPEN_FACTOR_MAX <= BREAKER_OPEN_MAX_MS_RANGE.1);
 const _: () = assert!(SLOW_START_FIRST_PERMILLE.is_multiple_of(SLOW_START_STEP_PERMILLE));

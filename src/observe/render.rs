@@ -6,7 +6,9 @@ mod series;
 mod standings;
 mod status;
 
-pub use standings::{BreakerView, EndpointStanding, EventView, StandingsView, UpstreamStanding};
+pub use standings::{
+    BreakerView, EndpointStanding, EventView, StandingsView, UpstreamStanding, UsualView,
+};
 
 use std::sync::Arc;
 
@@ -54,6 +56,8 @@ pub struct ProcessView {
     pub names: Arc<Names>,
     /// What is said of upstreams and their endpoints.
     pub standings: StandingsView,
+    /// What bounds the requests of each upstream that has a bound.
+    pub bounds: Vec<UpstreamBounds>,
     /// What is counted of routes, upstreams, endpoints, filters and listeners.
     pub series: SeriesView,
     /// Records that the access log took.
@@ -74,6 +78,19 @@ pub struct ProcessView {
     pub open_descriptors: u64,
     /// Descriptors that the process may open.
     pub descriptors_max: u64,
+}
+
+/// What bounds the requests of an upstream, on all workers together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UpstreamBounds {
+    /// Its name.
+    pub upstream: Box<str>,
+    /// Requests that may be in flight, where their number is given.
+    pub in_flight_max: Option<usize>,
+    /// Whether their number follows how long answers take.
+    pub follows: bool,
+    /// Requests that may wait for a place.
+    pub queue_length_max: Option<usize>,
 }
 
 /// A certificate of a listener.

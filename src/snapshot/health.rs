@@ -37,7 +37,16 @@ pub(super) fn check(upstream: &Upstream, found: &mut Diagnostics) {
             found.push(error.remedy("lower `timeout` or raise `interval`"));
         }
     }
-    let zone = upstream.breaker.as_ref().and_then(|breaker| breaker.zone.as_ref());
+    let breaker = upstream.breaker.as_ref();
+    let open_ms = breaker.and_then(|breaker| breaker.open_ms).unwrap_or(BREAKER_OPEN_MS);
+    let open_max = breaker.and_then(|breaker| breaker.open_max_ms.as_ref());
+    if let Some(open_max) = open_max.filter(|it| it.value < open_ms) {
+        let message = "`open_max` of a breaker is shorter than its `open`";
+        let label = format!("shorter than {open_ms} ms");
+        let error = Diagnostic::error(open_max.span(), message).label(label);
+        found.push(error.remedy("raise `open_max` or lower `open`"));
+    }
+    let zone = breaker.and_then(|breaker| breaker.zone.as_ref());
     // Zones of endpoints that are yet to be found are not known.
     if let Some(zone) = zone.filter(|zone| !zone.value.off && upstream.discover.is_none()) {
         let endpoints = upstream.endpoints.value.iter();
@@ -104,11 +113,16 @@ pub(super) fn breaker(upstream: &Upstream) -> BreakerPlan {
         Some(_) => usize::MAX,
         None => upstream.endpoints.value.iter().filter(|it| it.weight != Some(0)).count(),
     };
+    let open_ms = written.open_ms.unwrap_or(usual.open_ms);
     let trickle_percent = written.trickle_percent.and_then(|it| u16::try_from(it).ok());
     BreakerPlan {
         window_ms: written.window_ms.unwrap_or(usual.window_ms),
         requests_min: number(written.requests_min, usual.requests_min),
-        open_ms: written.open_ms.unwrap_or(usual.open_ms),
+        open_ms,
+        open_max_ms: match &written.open_max_ms {
+            Some(open_max) => open_max.value,
+            None => open_ms * BREAKER_OPEN_FACTOR_MAX,
+        },
         probes: number(written.probes, usual.probes),
         trickle_permille: 10 * trickle_percent.unwrap_or(BREAKER_TRICKLE_PERCENT),
         trickle_ms: written.trickle_ms.unwrap_or(usual.trickle_ms),

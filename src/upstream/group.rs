@@ -124,6 +124,8 @@ pub struct Settings {
     pub open_ms: u64,
     /// How long failures count.
     pub window_ms: u64,
+    /// See [`super::plan::BreakerPlan::adaptive`].
+    pub adaptive: bool,
     /// See [`UpstreamPlan::retry`].
     pub retry: RetryPlan,
 }
@@ -141,6 +143,7 @@ impl Settings {
             consecutive: plan.breaker.endpoint.consecutive,
             open_ms: plan.breaker.open_ms,
             window_ms: plan.breaker.window_ms,
+            adaptive: plan.breaker.adaptive && !plan.breaker.is_off(),
             retry: plan.retry,
         }
     }
@@ -226,8 +229,10 @@ impl Upstream {
             Outcome::Neither => {}
             Outcome::Succeeded(head_us) => {
                 tally.succeeded.increment();
-                tally.head_us.add(head_us.unwrap_or(0));
                 endpoint.failures.set(0);
+                if let (Some(us), true) = (head_us, settings.adaptive) {
+                    tally.head_took(us);
+                }
                 if let (Some(us), Policy::Ewma) = (head_us, settings.balance.policy) {
                     endpoint.observe(us, now_ms);
                 }

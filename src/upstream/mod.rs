@@ -9,6 +9,7 @@ pub mod connect;
 pub mod discover;
 pub mod gradient;
 pub mod group;
+pub mod heads;
 pub mod judge;
 pub mod members;
 pub mod pool;

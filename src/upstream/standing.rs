@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use super::heads::{Heads, HeadsView};
 use super::plan::{EndpointId, UpstreamId};
 use crate::observe::Counter;
 
@@ -57,8 +58,16 @@ pub struct Tally {
     pub failed: Counter,
     /// Times that the worker isolated it for consecutive failures.
     pub isolated: Counter,
-    /// Sum of the times to the head of the answer, in microseconds, of those that succeeded.
-    pub head_us: Counter,
+    /// How long the heads of answers took; there once one was counted.
+    heads: OnceLock<Box<Heads>>,
+}
+
+impl Tally {
+    /// Counts how long the head of an answer took, where thresholds depend on that.
+    #[inline]
+    pub fn head_took(&self, us: u64) {
+        self.heads.get_or_init(Box::default).record(us);
+    }
 }
 
 /// The tallies of an endpoint, one of each worker; clones are the same.
@@ -82,8 +91,20 @@ impl Tallies {
             succeeded: sum.succeeded + tally.succeeded.get(),
             failed: sum.failed + tally.failed.get(),
             isolated: sum.isolated + tally.isolated.get(),
-            head_us: sum.head_us + tally.head_us.get(),
         })
+    }
+
+    /// How many workers count: all, once one has begun.
+    pub fn workers(&self) -> usize {
+        self.0.get().map_or(0, |all| all.len())
+    }
+
+    /// How long heads took, on all workers.
+    pub fn heads(&self) -> HeadsView {
+        let mut sum = HeadsView::default();
+        let all = self.0.get().map_or(&[][..], |all| all);
+        all.iter().filter_map(|tally| tally.heads.get()).for_each(|heads| sum.read(heads));
+        sum
     }
 }
 
@@ -96,6 +117,7 @@ pub struct Totals {
     pub failed: u64,
     /// See [`Tally::isolated`].
     pub isolated: u64,
-    /// See [`Tally::head_us`].
-    pub head_us: u64,
 }
+
+// What every try writes is one cache line.
+const _: () = assert!(size_of::<Tally>() == 64);

@@ -19,6 +19,19 @@ pub enum Mood {
     Refuses,
     /// Takes requests and never answers: they fail at the timeout.
     Hangs,
+    /// Answers after so many microseconds; of a thousand requests so many take longer.
+    Tails { us: u64, slow_us: u64, slow_permille: u64 },
+}
+
+/// What active checks find, where the upstream has any.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Checks {
+    /// That endpoints that answer are up, and others are not.
+    Honest,
+    /// Now this, now that, whatever becomes of requests.
+    Alternating,
+    /// That all is well, whatever becomes of requests.
+    Blind,
 }
 
 /// Answers after 5 ms, always.
@@ -32,6 +45,8 @@ const TIMEOUT_MS: u64 = 1_000;
 pub struct Second {
     /// Those that were answered.
     pub well: u64,
+    /// Microseconds that those took together.
+    pub well_us: u64,
     /// Those that failed at an endpoint.
     pub failed: u64,
     /// Those that were refused at once, the upstream being given less.
@@ -60,6 +75,7 @@ enum Next {
     Arrival,
     Look,
     Done(Tried),
+    Check(usize),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -79,6 +95,8 @@ pub struct World {
     pub judge: Judge,
     /// How each endpoint behaves now.
     pub moods: Vec<Mood>,
+    /// What checks find.
+    pub checks: Checks,
     /// An endpoint that had no requests for 10 s is cold: it takes so many in a second, an eighth
     /// more each second that it is asked, and fails the others.
     pub cold_per_s: Option<u64>,
@@ -93,6 +111,8 @@ pub struct World {
     per_s: u64,
     random: Random,
     warmth: Vec<Warmth>,
+    /// Checks that were made.
+    checked: u64,
 }
 
 /// What an endpoint that was cold takes.
@@ -134,6 +154,8 @@ impl World {
             plan,
             judge,
             moods: vec![WELL; count],
+            checks: Checks::Honest,
+            checked: 0,
             cold_per_s: None,
             events: Vec::new(),
             seconds: Vec::new(),
@@ -147,6 +169,10 @@ impl World {
         };
         world.push(0, Next::Arrival);
         world.push(JUDGE_MS * 1_000, Next::Look);
+        if let Some(health) = &world.plan.health {
+            let between_us = health.interval_ms * 1_000 / count as u64;
+            (0..count).for_each(|it| world.push(between_us * it as u64, Next::Check(it)));
+        }
         world
     }
 
@@ -175,6 +201,7 @@ impl World {
                     self.push(at_us + JUDGE_MS * 1_000, Next::Look);
                 }
                 Next::Done(tried) => self.done(tried),
+                Next::Check(endpoint) => self.check(endpoint),
             }
         }
         self.now_us = end_us;
@@ -186,6 +213,7 @@ impl World {
         let seconds = self.seconds.iter().skip(from_s as usize);
         for second in seconds.take((to_s - from_s) as usize) {
             sum.well += second.well;
+            sum.well_us += second.well_us;
             sum.failed += second.failed;
             sum.refused += second.refused;
             sum.arrived.iter_mut().zip(second.arrived).for_each(|(sum, count)| *sum += count);
@@ -272,18 +300,39 @@ impl World {
                 (warmth.second, warmth.asked) = (second, 0);
             }
             warmth.asked += 1;
-            if warmth.asked > warmth.takes && matches!(self.moods[endpoint], Mood::Answers { .. }) {
+            if warmth.asked > warmth.takes && answers(self.moods[endpoint]) {
                 return (false, 50_000);
             }
         }
+        // Half as long to half as long again.
+        let about = |us: u64| us / 2 + self.random.below(us + 1);
         match self.moods[endpoint] {
             Mood::Refuses => (false, 200),
             Mood::Hangs => (false, TIMEOUT_MS * 1_000),
             Mood::Answers { ms, failing_permille } => {
-                let took_us = ms * 500 + self.random.below(ms * 1_000 + 1);
+                let took_us = about(ms * 1_000);
                 (self.random.below(1_000) >= failing_permille, took_us)
             }
+            Mood::Tails { us, slow_us, slow_permille } => {
+                let slow = self.random.below(1_000) < slow_permille;
+                (true, about(if slow { slow_us } else { us }))
+            }
         }
+    }
+
+    /// Checks an endpoint, at once, and again after the interval.
+    fn check(&mut self, endpoint: usize) {
+        self.checked += 1;
+        let passes = match self.checks {
+            Checks::Honest => answers(self.moods[endpoint]),
+            Checks::Alternating => self.checked.is_multiple_of(2),
+            Checks::Blind => true,
+        };
+        let result = if passes { Ok(()) } else { Err("refused".into()) };
+        self.judge.on_check(self.plan.endpoints[endpoint].id, result, self.now_us / 1_000);
+        let interval_ms = self.plan.health.as_ref().map(|health| health.interval_ms);
+        let interval_us = interval_ms.expect("it is checked") * 1_000;
+        self.push(self.now_us + interval_us, Next::Check(endpoint));
     }
 
     fn done(&mut self, tried: Tried) {
@@ -296,9 +345,13 @@ impl World {
         state.service_probing &= !service_probe;
         if well {
             tally.succeeded.increment();
-            tally.head_us.add(took_us);
+            if terms.adaptive {
+                tally.head_took(took_us);
+            }
             state.in_a_row[endpoint] = 0;
-            self.second().well += 1;
+            let second = self.second();
+            second.well += 1;
+            second.well_us += took_us;
             return;
         }
         tally.failed.increment();
@@ -327,4 +380,9 @@ impl World {
             }
         }
     }
+}
+
+/// Whether requests are answered as a rule.
+fn answers(mood: Mood) -> bool {
+    matches!(mood, Mood::Answers { .. } | Mood::Tails { .. })
 }

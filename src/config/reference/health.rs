@@ -90,7 +90,14 @@ pub(super) const BREAKER: Section = Section {
             "duration",
             "`\"10s\"`",
             "1 s to 1 h",
-            "How long nothing is sent, the first time; twice as long each time that it fails again, up to ten times.",
+            "How long nothing is sent, the first time; twice as long each time that it fails again.",
+        ),
+        key(
+            "open_max",
+            "duration",
+            "ten times `open`",
+            "`open` to 10 h",
+            "How long at most. Active checks that pass again end it at once.",
         ),
         key(
             "probes",

@@ -56,6 +56,8 @@ pub struct Breaker {
     pub requests_min: Option<usize>,
     /// `open`, in milliseconds
     pub open_ms: Option<u64>,
+    /// `open_max`, in milliseconds
+    pub open_max_ms: Option<Spanned<u64>>,
     /// `probes`
     pub probes: Option<usize>,
     /// `trickle_percent`
@@ -114,11 +116,13 @@ impl Decode for Breaker {
         let mut f = Fields::of("upstream.NAME.breaker", node, decoder)?;
         let (shortest, longest) = BREAKER_WINDOW_MS_RANGE;
         let (fewest, most) = BREAKER_REQUESTS_MIN_RANGE;
+        let (least, longest_open) = BREAKER_OPEN_MAX_MS_RANGE;
         let span = || within(BREAKER_MS_RANGE.0..=BREAKER_MS_RANGE.1);
         let breaker = Breaker {
             window_ms: f.optional("window", within(shortest..=longest)),
             requests_min: f.optional("requests_min", integer(fewest..=most)),
             open_ms: f.optional("open", span()),
+            open_max_ms: f.optional("open_max", spanned(within(least..=longest_open))),
             probes: f.optional("probes", integer(1..=BREAKER_PROBES_MAX)),
             trickle_percent: f.optional("trickle_percent", integer(1..=100)),
             trickle_ms: f.optional("trickle", span()),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::exposition::Exposition;
+use super::status::rounded;
 use super::time_text;
 
 /// Standings of all upstreams that have a breaker or checks, and what happened lately.
@@ -66,8 +67,20 @@ pub struct BreakerView {
     pub transitions: u64,
     /// The share of failures that opens it, in percent.
     pub error_percent: u64,
+    /// What is usual, where the threshold follows that and something is known.
+    pub usual: Option<UsualView>,
     /// Why it is not closed.
     pub reason: Box<str>,
+}
+
+/// What an adaptive threshold takes for usual.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct UsualView {
+    /// Share of requests that fail, in percent.
+    pub error_percent: f64,
+    /// The 99th percentile of the times to the heads of answers, in milliseconds; none where too few
+    /// answers came to tell.
+    pub head_p99_ms: Option<f64>,
 }
 
 /// Something that happened.
@@ -205,12 +218,19 @@ impl EndpointStanding {
 }
 
 fn breaker_status(breaker: &BreakerView) -> Value {
-    json!({
+    let mut shown = json!({
         "state": breaker.name,
         "transitions": breaker.transitions,
         "error_percent": breaker.error_percent,
         "reason": &*breaker.reason,
-    })
+    });
+    if let Some(usual) = &breaker.usual {
+        shown["usual"] = json!({
+            "error_percent": rounded(usual.error_percent),
+            "head_p99_ms": usual.head_p99_ms.map(rounded),
+        });
+    }
+    shown
 }
 
 fn event_status(event: &EventView) -> Value {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::{LastReload, Phase, ProcessView, ReloadResult, WorkerView, time_text};
+use super::{LastReload, Phase, ProcessView, ReloadResult, UpstreamBounds, WorkerView, time_text};
 use crate::error::ErrorKind;
 use crate::limits::{STATUS_EVENTS_MAX, STATUS_ROUTES_MAX, STATUS_SERIES_MAX};
 use crate::observe::WorkerCounters;
@@ -82,7 +82,7 @@ impl ProcessView {
     }
 
     fn upstreams_status(&self) -> Vec<Value> {
-        let mut all = upstreams(&self.series);
+        let mut all = upstreams(&self.series, &self.bounds);
         all.iter_mut().for_each(|upstream| self.standings.add_status(upstream));
         all
     }
@@ -184,7 +184,9 @@ fn routes(routes: &[Entry<RouteView>]) -> Vec<Value> {
 }
 
 /// The upstreams with their endpoints, as configured.
-fn upstreams(series: &SeriesView) -> Vec<Value> {
+fn upstreams(series: &SeriesView, bounds: &[UpstreamBounds]) -> Vec<Value> {
+    let bounds: BTreeMap<&str, &UpstreamBounds> =
+        bounds.iter().map(|it| (&*it.upstream, it)).collect();
     let mut endpoints: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
     for endpoint in series.endpoints.iter().take(STATUS_SERIES_MAX) {
         let numbers = &endpoint.numbers;
@@ -201,11 +203,16 @@ fn upstreams(series: &SeriesView) -> Vec<Value> {
     let shown = series.upstreams.iter().take(STATUS_SERIES_MAX);
     let shown = shown.map(|upstream| {
         let numbers = &upstream.numbers;
+        let bounds = bounds.get(&*upstream.name);
         json!({
             "name": &*upstream.name,
             "requests": total(&numbers.answers),
             "requests_by_class": by_class(&numbers.answers),
             "in_flight": numbers.in_flight,
+            "in_flight_max": bounds.and_then(|it| it.in_flight_max),
+            "concurrency_limit": bounds.filter(|it| it.follows).map(|_| numbers.limit),
+            "queue_length": numbers.queue,
+            "queue_length_max": bounds.and_then(|it| it.queue_length_max),
             "head_mean_ms": numbers.duration.mean_ms().map(rounded),
             "endpoints": endpoints.remove(&*upstream.name).unwrap_or_default(),
         })
@@ -229,6 +236,6 @@ fn by_class(answers: &AnswersView) -> Map<String, Value> {
 }
 
 /// To a thousandth, so that nobody reads more into a number than it holds.
-fn rounded(value: f64) -> f64 {
+pub(super) fn rounded(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0
 }

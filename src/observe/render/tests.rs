@@ -129,6 +129,7 @@ fn standings() -> StandingsView {
         name,
         transitions: 5,
         error_percent: 30,
+        usual: None,
         reason: "7 of 20 failed".into(),
     };
     let event = EventView {
@@ -273,6 +274,7 @@ fn status_shows_the_busiest_routes_and_everything_else_by_name() {
     let upstream = &status["upstreams"][0];
     assert_eq!((&upstream["name"], &upstream["requests"]), (&json!("app"), &json!(1)));
     assert_eq!(upstream["endpoints"][0]["connect_failures"], 1);
+    assert_eq!(upstream["in_flight_max"], Value::Null, "none is given");
     let spare = &status["upstreams"][1];
     assert_eq!((&spare["endpoints"], &spare["head_mean_ms"]), (&json!([]), &Value::Null));
     assert_eq!(status["filters"][1]["limited"], 1);

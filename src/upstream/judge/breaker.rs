@@ -2,11 +2,13 @@
 //!
 //! Closed opens when too many requests of the window fail, or so many in a row on one worker; a
 //! service goes to Probing the first time. Open ends with its time, Probing with enough successes in
-//! a row, Trickle with its time; a failing probe or a bad trickle opens again, for longer.
+//! a row, Trickle with its time; a failing probe or a bad trickle opens again, for longer. Checks that
+//! pass again end Open early.
 
-use super::adaptive::Adaptive;
+use super::adaptive::{Adaptive, Usual};
 use super::window::Outcomes;
 use crate::limits::*;
+use crate::upstream::heads::HeadsView;
 use crate::upstream::plan::{BreakerPlan, UpstreamPlan};
 use crate::upstream::standing::{Standing, WHOLE_PERMILLE};
 
@@ -49,6 +51,8 @@ pub struct Look {
     pub isolated: bool,
     /// Whether it goes to probes at once, the first time.
     pub half_open: bool,
+    /// For how long after that outcomes may be those of requests that were sent before.
+    pub settle_ms: u64,
 }
 
 /// One breaker.
@@ -67,8 +71,12 @@ pub struct Breaker {
     calm_since_ms: u64,
     ramp: Option<Ramp>,
     adaptive: Adaptive,
-    /// When the adaptive threshold is looked at again.
-    adapt_at_ms: u64,
+    /// Since when a recovery that checks see is one of the outage that it is open for.
+    failing_since_ms: u64,
+    /// Before this time, checks that pass again are not believed once more.
+    believes_at_ms: u64,
+    /// How often they were, less as openings are forgotten.
+    believed: u32,
     /// Why it left Closed.
     reason: Box<str>,
     transitions: u64,
@@ -125,6 +133,11 @@ impl Breaker {
         if plan.adaptive { self.adaptive.percent(configured) } else { configured }
     }
 
+    /// What is usual, where its threshold follows that.
+    pub fn usual(&self, plan: &BreakerPlan) -> Option<Usual> {
+        self.adaptive.usual().filter(|_| plan.adaptive)
+    }
+
     /// Begins a slow start, where there is one: what it stands for has come back.
     pub fn slow_start(&mut self, now_ms: u64, plan: &UpstreamPlan) {
         let first_permille = SLOW_START_FIRST_PERMILLE;
@@ -136,7 +149,7 @@ impl Breaker {
         let (before, terms) = (self.state, &plan.breaker);
         match before {
             State::Closed => self.look_closed(now_ms, plan, look),
-            State::Open if now_ms >= self.until_ms => self.enter(State::Probing),
+            State::Open if now_ms >= self.until_ms => self.enter(State::Probing, now_ms),
             State::Open => {}
             // What ends right after a change from Closed was sent before it.
             State::Probing if now_ms < self.until_ms => {}
@@ -146,7 +159,7 @@ impl Breaker {
             State::Probing => {
                 self.seen += look.new;
                 if self.seen.succeeded >= terms.probes {
-                    self.enter(State::Trickle);
+                    self.enter(State::Trickle, now_ms);
                     self.until_ms = now_ms + terms.trickle_ms;
                 }
             }
@@ -157,24 +170,39 @@ impl Breaker {
 
     /// Opens it for another reason than what it sees itself.
     pub fn open(&mut self, now_ms: u64, terms: &BreakerPlan, reason: Box<str>) {
-        let factor = 1 << self.openings.min(BREAKER_OPEN_FACTOR_MAX.ilog2() + 1);
-        self.until_ms = now_ms + terms.open_ms * BREAKER_OPEN_FACTOR_MAX.min(factor);
-        self.openings = (self.openings + 1).min(OPENINGS_MAX);
-        self.enter(State::Open);
+        self.until_ms = now_ms + doubled(terms, self.openings);
+        // One more than the longest time needs, and no more: each is to be forgotten again.
+        let enough = self.openings > 0 && doubled(terms, self.openings - 1) == terms.open_max_ms;
+        self.openings += u32::from(!enough);
+        self.enter(State::Open, now_ms);
         self.reason = reason;
     }
 
-    /// Looks at the adaptive threshold, once a window; returns it where it has changed.
-    pub fn adapt(&mut self, now_ms: u64, terms: &BreakerPlan, look: &Look) -> Option<u64> {
-        if !terms.adaptive || self.state != State::Closed || now_ms < self.adapt_at_ms {
-            return None;
-        }
-        self.adapt_at_ms = now_ms + terms.window_ms;
-        if look.percent == 0 || look.window.requests() < terms.requests_min {
+    /// Since when checks must have seen a recovery, for that to end the time that it is open. None
+    /// where that has no end to be brought forward, or was of late, in vain.
+    pub fn awaits_checks(&self, now_ms: u64) -> Option<u64> {
+        let waits = self.state == State::Open && now_ms < self.until_ms;
+        (waits && now_ms >= self.believes_at_ms).then_some(self.failing_since_ms)
+    }
+
+    /// Checks pass again: the next probe is due. If requests go on failing, checks are believed
+    /// later, each time.
+    pub fn believe_checks(&mut self, now_ms: u64, terms: &BreakerPlan) {
+        self.until_ms = now_ms;
+        self.failing_since_ms = now_ms;
+        self.believes_at_ms = now_ms + doubled(terms, self.believed);
+        self.believed = (self.believed + 1).min(DOUBLINGS_MAX);
+        self.reason = format!("{}; checks pass again", self.reason).into();
+    }
+
+    /// Looks at the adaptive threshold after a window; returns it where it has changed.
+    pub fn adapt(&mut self, terms: &BreakerPlan, look: &Look, heads: &HeadsView) -> Option<u64> {
+        let says = look.percent > 0 && look.window.requests() >= terms.requests_min;
+        if !terms.adaptive || self.state != State::Closed || !says {
             return None;
         }
         let before = self.adaptive.percent(look.percent);
-        self.adaptive.judge(look.window);
+        self.adaptive.judge(look.window, heads);
         let after = self.adaptive.percent(look.percent);
         (after != before).then_some(after)
     }
@@ -193,8 +221,8 @@ impl Breaker {
             let reason = format!("{failed} of {requests} requests failed, {percent} % is too many");
             if look.half_open && self.openings == 0 && !self.half_opened {
                 self.half_opened = true;
-                self.enter(State::Probing);
-                self.until_ms = now_ms + BREAKER_SETTLE_MS;
+                self.enter(State::Probing, now_ms);
+                self.until_ms = now_ms + look.settle_ms;
                 self.reason = reason.into();
             } else {
                 self.open(now_ms, terms, reason.into());
@@ -202,6 +230,7 @@ impl Breaker {
         } else if now_ms >= self.calm_since_ms + CALM * terms.open_ms {
             self.half_opened &= self.openings > 0;
             self.openings = self.openings.saturating_sub(1);
+            self.believed = self.believed.min(self.openings);
             self.calm_since_ms = now_ms;
         }
     }
@@ -227,7 +256,7 @@ impl Breaker {
             };
             self.open(now_ms, terms, reason.into());
         } else if over {
-            self.enter(State::Closed);
+            self.enter(State::Closed, now_ms);
             self.calm_since_ms = now_ms;
             self.slow_start(now_ms, plan);
             if let Some(ramp) = &mut self.ramp {
@@ -236,7 +265,10 @@ impl Breaker {
         }
     }
 
-    fn enter(&mut self, state: State) {
+    fn enter(&mut self, state: State, now_ms: u64) {
+        if self.state == State::Closed {
+            self.failing_since_ms = now_ms;
+        }
         self.state = state;
         self.seen = Outcomes::default();
         self.transitions += 1;
@@ -261,7 +293,12 @@ impl Ramp {
 /// How many `open` times closed make one opening forgotten.
 const CALM: u64 = 10;
 
-/// Openings that are remembered: enough for the longest time open, and no more to be forgotten.
-const OPENINGS_MAX: u32 = 5;
+/// How long what has been open so many times is open now.
+fn doubled(terms: &BreakerPlan, times: u32) -> u64 {
+    (terms.open_ms << times.min(DOUBLINGS_MAX)).min(terms.open_max_ms)
+}
 
-const _: () = assert!(1 << (OPENINGS_MAX - 1) >= BREAKER_OPEN_FACTOR_MAX);
+/// Doublings that are remembered: the shortest time open becomes the longest with fewer.
+const DOUBLINGS_MAX: u32 = 16;
+
+const _: () = assert!(BREAKER_MS_RANGE.0 << DOUBLINGS_MAX >= BREAKER_OPEN_MAX_MS_RANGE.1);

@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use super::breaker::{Breaker, Look, State};
 use super::event::{Event, Tier, What};
-use super::member::Member;
+use super::member::{Member, Turn};
+use super::tail::next_turn_ms;
 use super::window::Outcomes;
 use crate::limits::ZONES_MAX;
 use crate::observe::render::UpstreamStanding;
+use crate::upstream::heads::HeadsView;
 use crate::upstream::plan::UpstreamPlan;
 use crate::upstream::reserve;
 use crate::upstream::standing::{Standing, Standings};
@@ -24,6 +26,8 @@ pub(super) struct Group {
     service: Breaker,
     /// Whether too little would be left in.
     floor: bool,
+    /// When adaptive thresholds of the service and of zones are looked at again.
+    adapt_at_ms: u64,
 }
 
 /// A zone of an upstream.
@@ -43,6 +47,7 @@ impl Group {
             plan: plan.clone(),
             service: Breaker::default(),
             floor: false,
+            adapt_at_ms: 0,
         }
         .placed()
     }
@@ -58,7 +63,7 @@ impl Group {
 
     /// Follows a reload: what has the same identity keeps what is known of it.
     pub fn follow(self, plan: &Arc<UpstreamPlan>) -> Group {
-        let Group { plan: before, members, zones: known, service, floor } = self;
+        let Group { plan: before, members, zones: known, service, floor, adapt_at_ms } = self;
         let mut kept: HashMap<_, _> = members.into_iter().map(|it| (it.id, it)).collect();
         let members = plan.endpoints.iter().map(|endpoint| match kept.remove(&endpoint.id) {
             Some(mut member) => {
@@ -71,43 +76,67 @@ impl Group {
         let on = plan.breaker.service_error_percent > 0;
         let service = if on { service } else { Breaker::default() };
         let zones = zones(plan, known);
-        Group { plan: plan.clone(), members, zones, service, floor }.placed()
+        Group { plan: plan.clone(), members, zones, service, floor, adapt_at_ms }.placed()
     }
 
-    /// Judges endpoints, then the service, then zones, and what follows for each endpoint.
-    pub fn look(&mut self, now_ms: u64, events: &mut Vec<Event>) {
-        let plan = self.plan.clone();
+    /// How many counters there are to be read: one for each worker and endpoint, as of the first.
+    pub fn tallies(&self) -> usize {
+        let first = self.plan.endpoints.iter().map(|it| it.tallies.workers()).find(|it| *it > 0);
+        self.members.len() * first.unwrap_or(0)
+    }
+
+    /// Judges endpoints, then the service, then zones, and what follows for each endpoint. True where
+    /// something has changed that is shown and that no event tells.
+    pub fn look(&mut self, turn: Turn, events: &mut Vec<Event>) -> bool {
+        let (plan, now_ms) = (self.plan.clone(), turn.now_ms);
         for (member, endpoint) in self.members.iter_mut().zip(&plan.endpoints) {
-            member.look(now_ms, &plan, endpoint, events);
+            member.look(turn, &plan, endpoint, events);
             member.own = member.own(now_ms, &plan);
         }
+        let adapts = plan.breaker.adaptive && now_ms >= self.adapt_at_ms;
+        if adapts {
+            self.adapt_at_ms = next_turn_ms(plan.id.0, now_ms, turn.tail_ms(&plan));
+        }
         if plan.breaker.service_error_percent > 0 {
-            self.look_service(now_ms, events);
+            self.look_service((turn, adapts), events);
         }
         for zone in 0..self.zones.len() {
-            self.look_zone(zone, now_ms, events);
+            self.look_zone(zone, (turn, adapts), events);
         }
         self.settle(now_ms, events);
+        adapts
     }
 
-    fn look_service(&mut self, now_ms: u64, events: &mut Vec<Event>) {
-        let plan = &*self.plan;
-        let look = self.look_at(|_| true, plan.breaker.service_error_percent, true);
-        if step(&mut self.service, (now_ms, plan), look, (Tier::Service, ""), events) {
-            self.members.iter_mut().for_each(|member| member.window.clear());
+    fn look_service(&mut self, (turn, adapts): (Turn, bool), events: &mut Vec<Event>) {
+        let plan = self.plan.clone();
+        let percent = plan.breaker.service_error_percent;
+        let look = Look { half_open: true, ..self.look_at(|_| true, percent, turn) };
+        let heads = adapts.then(|| self.heads(|_| true));
+        let since_ms = self.service.awaits_checks(turn.now_ms);
+        if since_ms.is_some_and(|since_ms| self.passes_again(|_| true, since_ms)) {
+            self.service.believe_checks(turn.now_ms, &plan.breaker);
+        }
+        let seen = (look, heads.as_ref());
+        if step(&mut self.service, (turn.now_ms, &plan), seen, (Tier::Service, ""), events) {
+            self.members.iter_mut().for_each(Member::forget);
         }
     }
 
-    fn look_zone(&mut self, index: usize, now_ms: u64, events: &mut Vec<Event>) {
-        let plan = self.plan.clone();
+    fn look_zone(&mut self, index: usize, (turn, adapts): (Turn, bool), events: &mut Vec<Event>) {
+        let (plan, now_ms) = (self.plan.clone(), turn.now_ms);
         let name = self.zones[index].name.clone();
         let inside = |member: &Member| member.zone == Some(index);
-        let mut look = self.look_at(inside, plan.breaker.zone_error_percent, false);
+        let mut look = self.look_at(inside, plan.breaker.zone_error_percent, turn);
+        let heads = adapts.then(|| self.heads(inside));
         let elsewhere = self.has_in(|member| !inside(member));
         let closed = self.zones[index].breaker.state() == State::Closed;
         if !elsewhere && closed {
             // Nobody could take over.
             look.percent = 0;
+        }
+        let since_ms = self.zones[index].breaker.awaits_checks(now_ms);
+        if since_ms.is_some_and(|since_ms| self.passes_again(inside, since_ms)) {
+            self.zones[index].breaker.believe_checks(now_ms, &plan.breaker);
         }
         // One without any weight is being drained, not dead.
         if elsewhere && closed && !self.has_in(inside) && self.weighs(inside) {
@@ -117,12 +146,41 @@ impl Group {
             events.push(event(&plan, &name, what, breaker.reason()));
         } else {
             let breaker = &mut self.zones[index].breaker;
-            if !step(breaker, (now_ms, &plan), look, (Tier::Zone, &name), events) {
+            let seen = (look, heads.as_ref());
+            if !step(breaker, (now_ms, &plan), seen, (Tier::Zone, &name), events) {
                 return;
             }
         }
-        let members = self.members.iter_mut().filter(|member| inside(member));
-        members.for_each(|member| member.window.clear());
+        self.members.iter_mut().filter(|it| inside(it)).for_each(Member::forget);
+    }
+
+    /// Whether checks say that some of those endpoints have recovered since then, and so many are up
+    /// that what checks say is heeded: those that are down get no probe.
+    fn passes_again(&self, among: impl Fn(&Member) -> bool, since_ms: u64) -> bool {
+        let (mut weight, mut up, mut again) = (0, 0, false);
+        for (member, endpoint) in self.members.iter().zip(&self.plan.endpoints) {
+            if endpoint.weight == 0 || !among(member) {
+                continue;
+            }
+            weight += u64::from(endpoint.weight);
+            up += u64::from(endpoint.weight) * u64::from(member.is_up());
+            again |= member.passes_again(since_ms);
+        }
+        again && up * 100 >= self.plan.breaker.floor_percent * weight
+    }
+
+    /// How long the heads of answers took in the last window, of all endpoints that [`Group::look_at`]
+    /// counts.
+    fn heads(&self, among: impl Fn(&Member) -> bool) -> HeadsView {
+        let mut sum = HeadsView::default();
+        let counted = self.members.iter().filter(|it| among(it) && it.counts && !self.isolates(it));
+        counted.filter_map(Member::heads).for_each(|heads| sum.add(heads));
+        sum
+    }
+
+    /// Whether it gets nothing but probes for what is its own.
+    fn isolates(&self, member: &Member) -> bool {
+        member.own.share_permille == 0 && !self.floor
     }
 
     fn weighs(&self, among: impl Fn(&Member) -> bool) -> bool {
@@ -140,18 +198,19 @@ impl Group {
 
     /// What became of the requests to some endpoints. Failures of those that are isolated say nothing,
     /// nor do those of a few suspects: what is wrong with them is theirs.
-    fn look_at(&self, among: impl Fn(&Member) -> bool, percent: u64, half_open: bool) -> Look {
+    fn look_at(&self, among: impl Fn(&Member) -> bool, percent: u64, turn: Turn) -> Look {
         let mut look = Look {
             new: Outcomes::default(),
             window: Outcomes::default(),
             percent,
             isolated: false,
-            half_open,
+            half_open: false,
+            settle_ms: turn.settle_ms(),
         };
         let (mut suspects, mut weight, mut suspect_weight) = (Outcomes::default(), 0, 0);
         let members = self.members.iter().zip(&self.plan.endpoints);
         for (member, endpoint) in members.filter(|(member, _)| among(member)) {
-            let isolated = member.own.share_permille == 0 && !self.floor;
+            let isolated = self.isolates(member);
             // Probes that an endpoint passes are passed for all.
             look.new += match isolated {
                 true => Outcomes { failed: 0, ..member.new },
@@ -256,7 +315,7 @@ impl Group {
 fn step(
     breaker: &mut Breaker,
     (now_ms, plan): (u64, &UpstreamPlan),
-    look: Look,
+    (look, heads): (Look, Option<&HeadsView>),
     (tier, subject): (Tier, &str),
     events: &mut Vec<Event>,
 ) -> bool {
@@ -266,7 +325,7 @@ fn step(
         events.push(event(plan, subject, what, breaker.reason()));
     }
     let percent = breaker.percent(look.percent, &plan.breaker);
-    if let Some(new) = breaker.adapt(now_ms, &plan.breaker, &look) {
+    if let Some(new) = heads.and_then(|heads| breaker.adapt(&plan.breaker, &look, heads)) {
         let what = What::Threshold(tier, percent, new);
         events.push(event(plan, subject, what, &format!("{percent} % -> {new} %")));
     }

@@ -10,6 +10,7 @@ pub mod window;
 
 mod group;
 mod member;
+mod tail;
 
 pub use breaker::State;
 pub use event::{Event, Tier, What};
@@ -19,9 +20,11 @@ use std::sync::Arc;
 
 use super::plan::{EndpointId, UpstreamId, UpstreamPlan};
 use super::standing::Standings;
-use crate::observe::render::{BreakerView, UpstreamStanding};
+use crate::limits::JUDGE_TALLIES_MAX;
+use crate::observe::render::{BreakerView, UpstreamStanding, UsualView};
 use breaker::Breaker;
 use group::Group;
+use member::Turn;
 
 /// Judges every upstream that has a breaker or checks; the others are whole.
 #[derive(Debug, Default)]
@@ -34,6 +37,8 @@ pub struct Judge {
     changed: bool,
     /// Something that is shown has changed.
     news: bool,
+    /// Looks that were taken.
+    looks: usize,
 }
 
 impl Judge {
@@ -74,8 +79,12 @@ impl Judge {
 
     /// Looks at what the workers have counted. `now_ms` never goes back.
     pub fn tick(&mut self, now_ms: u64) {
+        let tallies: usize = self.groups.iter().map(Group::tallies).sum();
+        let stride = tallies.div_ceil(JUDGE_TALLIES_MAX).max(1);
+        let turn = Turn { now_ms, stride, at: self.looks };
+        self.looks = self.looks.wrapping_add(1);
         for group in &mut self.groups {
-            group.look(now_ms, &mut self.events);
+            self.news |= group.look(turn, &mut self.events);
         }
         self.standings(now_ms);
     }
@@ -117,6 +126,10 @@ fn breaker_view(breaker: &Breaker, percent: u64, plan: &UpstreamPlan) -> Breaker
         name: breaker.state().name(),
         transitions: breaker.transitions(),
         error_percent: breaker.percent(percent, &plan.breaker),
+        usual: breaker.usual(&plan.breaker).map(|usual| UsualView {
+            error_percent: usual.errors * 100.0,
+            head_p99_ms: usual.tail_us.map(|us| us / 1_000.0),
+        }),
         reason: breaker.reason().into(),
     }
 }

@@ -64,7 +64,6 @@ impl Bench {
                 let tally = self.plan.endpoints[index].tallies.of(0, 1);
                 tally.failed.add(failed);
                 tally.succeeded.add(count - failed);
-                tally.head_us.add((count - failed) * 1_000);
             }
             self.look();
         }
@@ -276,6 +275,153 @@ fn a_single_endpoint_is_never_isolated_by_checks_either() {
     assert!(view[0].floor && view[0].endpoints[0].up == Some(false), "{view:?}");
 }
 
+/// A plan with a tier of each kind on, whose endpoints are checked, two in a row to be up again.
+fn checked_tiers(endpoint: EndpointBreaker, zones: &[&str]) -> UpstreamPlan {
+    let breaker = BreakerPlan {
+        endpoint,
+        service_error_percent: 10,
+        zone_error_percent: 50,
+        ..BreakerPlan::off()
+    };
+    UpstreamPlan { health: checked(), ..plan(zones, breaker) }
+}
+
+/// However long a breaker of any tier is open: checks that failed and pass again bring the next
+/// probe at the next look.
+#[test]
+fn checks_that_pass_again_make_a_probe_due() {
+    let alone = EndpointBreaker::OFF;
+    for (tier, subject, endpoint, zones, bad) in [
+        (Tier::Endpoint, "unix:/1", EndpointBreaker::USUAL, &["", "", "", "", ""][..], 1..2),
+        (Tier::Service, "", alone, &["", "", "", "", ""][..], 0..5),
+        (Tier::Zone, "a", alone, &["a", "a", "b", "b", "b"][..], 0..2),
+    ] {
+        let mut bench = Bench::new(checked_tiers(endpoint, zones));
+        bench.plan = Arc::new(UpstreamPlan {
+            breaker: BreakerPlan {
+                service_error_percent: if tier == Tier::Service { 10 } else { 0 },
+                ..bench.plan.breaker.clone()
+            },
+            ..(*bench.plan).clone()
+        });
+        bench.judge.follow(std::slice::from_ref(&bench.plan), 0);
+        (0..5).for_each(|it| bench.check(it, true));
+        let failing = bad.clone();
+        bench.run(120_000, 10, |it| if failing.contains(&it) { 100 } else { 0 });
+        let state = |bench: &Bench| bench.states(tier, subject).last().map(|it| it.1);
+        // It has just opened again, for longer than the rest of this test.
+        while state(&bench) != Some(State::Open) {
+            bench.run(JUDGE_MS, 10, |it| if failing.contains(&it) { 100 } else { 0 });
+        }
+        bad.clone().for_each(|it| bench.check(it as u32, false));
+        bad.clone().for_each(|it| bench.check(it as u32, true));
+        assert_eq!(state(&bench), Some(State::Open), "{tier:?}: once is not twice");
+        let mut last = bad.clone();
+        bench.check(last.next().expect("one at least") as u32, true);
+        assert_eq!(state(&bench), Some(State::Probing), "{tier:?}: {:?}", bench.events.last());
+        let said = bench.events.last().expect("an event").1.to_string();
+        assert!(said.ends_with("; checks pass again"), "{said}");
+        bench.run(30_000, 10, |_| 0);
+        assert_eq!(bench.standings, Standings::default(), "{tier:?}");
+    }
+}
+
+/// Checks that never failed have not seen the outage, and so not its end either; where too little of
+/// an upstream is up, probes would find what is down.
+#[test]
+fn checks_that_saw_nothing_end_nothing() {
+    let mut bench = Bench::new(checked_tiers(EndpointBreaker::OFF, &[""; 5]));
+    bench.plan = Arc::new(UpstreamPlan {
+        breaker: BreakerPlan { zone_error_percent: 0, ..bench.plan.breaker.clone() },
+        ..(*bench.plan).clone()
+    });
+    bench.judge.follow(std::slice::from_ref(&bench.plan), 0);
+    (0..5).for_each(|it| bench.check(it, true));
+    bench.run(60_000, 10, |_| 100);
+    while bench.states(Tier::Service, "").last().map(|it| it.1) != Some(State::Open) {
+        bench.run(JUDGE_MS, 10, |_| 100);
+    }
+    let before = bench.states(Tier::Service, "").len();
+    for _ in 0..3 {
+        (0..5).for_each(|it| bench.check(it, true));
+    }
+    assert_eq!(bench.states(Tier::Service, "").len(), before, "they always passed");
+    for _ in 0..3 {
+        (0..5).for_each(|it| bench.check(it, false));
+    }
+    for _ in 0..2 {
+        (0..2).for_each(|it| bench.check(it, true));
+    }
+    assert_eq!(bench.states(Tier::Service, "").len(), before, "two of five are up");
+    (0..2).for_each(|_| bench.check(2, true));
+    let last = bench.states(Tier::Service, "").last().map(|it| it.1);
+    assert_eq!(last, Some(State::Probing), "three are above the floor");
+}
+
+/// What checks promise in vain is believed later, each time.
+#[test]
+fn checks_that_lie_are_believed_less_and_less() {
+    let mut bench = Bench::new(checked_tiers(EndpointBreaker::OFF, &[""]));
+    let rise = HealthPlan { rise: 1, fall: 1_000, ..checked().expect("some") };
+    let breaker = BreakerPlan { zone_error_percent: 0, ..bench.plan.breaker.clone() };
+    let made = UpstreamPlan { health: Some(rise), breaker, ..(*bench.plan).clone() };
+    bench = Bench::new(made);
+    for step in 0..6_000 {
+        bench.judge.on_check(EndpointId(0), Err("refused".into()), bench.now_ms);
+        let passed = if step % 2 == 0 { Ok(()) } else { Err("refused".into()) };
+        bench.judge.on_check(EndpointId(0), passed, bench.now_ms);
+        bench.run(JUDGE_MS, 10, |_| 100);
+    }
+    let mut probed = bench.states(Tier::Service, "");
+    probed.retain(|it| it.1 == State::Probing);
+    let pauses: Vec<_> = probed.windows(2).map(|it| (it[1].0 - it[0].0) / 1_000).collect();
+    assert!(pauses[..6].is_sorted() && pauses[5] >= 80, "{pauses:?}");
+    assert!(pauses.iter().skip(5).all(|pause| (80..=102).contains(pause)), "{pauses:?}");
+}
+
+/// `open_max` bounds the doubling.
+#[test]
+fn nothing_is_open_for_longer_than_the_most() {
+    for (open_max_ms, wanted) in [(30_000, [10, 20, 30, 30]), (10_000, [10, 10, 10, 10])] {
+        let mut bench = Bench::new(plan(&[""; 5], BreakerPlan { open_max_ms, ..usual() }));
+        bench.run(200_000, 10, |it| if it == 0 { 100 } else { 0 });
+        let states = bench.states(Tier::Endpoint, "unix:/0");
+        let open = states.windows(2).filter(|it| it[0].1 == State::Open);
+        let lengths: Vec<_> = open.map(|it| (it[1].0 - it[0].0) / 1_000).collect();
+        assert_eq!(lengths[..4], wanted);
+    }
+}
+
+/// More counters than one look may read: endpoints take turns, and nothing is lost or late for long.
+#[test]
+fn endpoints_take_turns_where_they_are_too_many_for_a_look() {
+    let workers = JUDGE_TALLIES_MAX.div_ceil(1_000) + 1;
+    let made = plan(&[""; 2_000], BreakerPlan { service_error_percent: 100, ..usual() });
+    let mut bench = Bench::new(made);
+    let count = |bench: &Bench, failed| {
+        for endpoint in &bench.plan.endpoints {
+            endpoint.tallies.of(workers - 1, workers).succeeded.add(30);
+            endpoint.tallies.of(0, workers).failed.add(failed);
+        }
+    };
+    count(&bench, 0);
+    bench.look();
+    count(&bench, 0);
+    for endpoint in [7, 8, 9] {
+        bench.plan.endpoints[endpoint].tallies.of(3, workers).failed.add(100);
+    }
+    let opened: Vec<_> = (0..3)
+        .map(|_| {
+            bench.look();
+            bench.standings.endpoints.len()
+        })
+        .collect();
+    assert!(opened[0] < 3 && opened[2] == 3, "{opened:?}");
+    let group = &bench.judge.groups[0];
+    let seen: u64 = group.members.iter().map(|it| it.window.sum().succeeded).sum();
+    assert_eq!(seen, 2_000 * 60 - 3 * 60, "but for those whose windows began anew");
+}
+
 #[test]
 fn a_reload_keeps_what_is_known_of_what_stays() {
     let mut bench = Bench::new(plan(&[""; 5], usual()));
@@ -319,6 +465,48 @@ fn no_error_rate_makes_a_breaker_flap() {
 const TRANSITIONS_AN_HOUR: u32 = 180;
 
 const WHOLE: u16 = crate::upstream::standing::WHOLE_PERMILLE;
+
+/// One with a configuration that takes force in a slow start, the endpoint tier being off: it goes on.
+#[test]
+fn a_slow_start_goes_on_over_a_new_snapshot() {
+    let mut bench = Bench::new(UpstreamPlan {
+        health: checked(),
+        slow_start_ms: 10_000,
+        ..plan(&[""; 3], BreakerPlan::off())
+    });
+    bench.check(1, false);
+    (0..2).for_each(|_| bench.check(1, true));
+    bench.run(4_000, 0, |_| 0);
+    let before = bench.of(1).share_permille;
+    assert!((400..500).contains(&before), "{before}");
+    let mut next = (*bench.plan).clone();
+    next.endpoints.remove(0);
+    bench.plan = Arc::new(next);
+    bench.judge.follow(std::slice::from_ref(&bench.plan), bench.now_ms);
+    bench.look();
+    let after = bench.of(1).share_permille;
+    assert!((before..before + 60).contains(&after), "{before} and then {after}");
+    bench.run(6_000, 0, |_| 0);
+    assert_eq!(bench.of(1), Standing::WHOLE);
+}
+
+/// A zone whose endpoints all have a weight of 0 is being drained: nobody is to leave it, and its
+/// return is no recovery.
+#[test]
+fn a_zone_without_weight_is_no_dead_one() {
+    let breaker = BreakerPlan { zone_error_percent: 50, ..usual() };
+    let mut drained = plan(&["a", "a", "b", "b"], breaker);
+    drained.endpoints[..2].iter_mut().for_each(|it| it.weight = 0);
+    let mut bench = Bench::new(drained);
+    bench.run(30_000, 10, |_| 0);
+    assert_eq!((&bench.events[..], &bench.standings), (&[][..], &Standings::default()));
+    let mut back = (*bench.plan).clone();
+    back.endpoints[..2].iter_mut().for_each(|it| it.weight = 100);
+    bench.plan = Arc::new(back);
+    bench.judge.follow(std::slice::from_ref(&bench.plan), bench.now_ms);
+    bench.run(1_000, 10, |_| 0);
+    assert_eq!(bench.standings, Standings::default());
+}
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]

@@ -11,8 +11,6 @@ pub struct Outcomes {
     pub succeeded: u64,
     /// Those that failed.
     pub failed: u64,
-    /// Sum of the times to the head of the answer, in microseconds, of those that succeeded.
-    pub head_us: u64,
 }
 
 impl Outcomes {
@@ -31,7 +29,6 @@ impl AddAssign for Outcomes {
     fn add_assign(&mut self, other: Outcomes) {
         self.succeeded += other.succeeded;
         self.failed += other.failed;
-        self.head_us += other.head_us;
     }
 }
 
@@ -92,7 +89,7 @@ mod tests {
     use super::*;
 
     fn failed(failed: u64) -> Outcomes {
-        Outcomes { failed, ..Outcomes::default() }
+        Outcomes { succeeded: 0, failed }
     }
 
     #[test]
@@ -128,7 +125,7 @@ mod tests {
 
     #[test]
     fn a_ratio_is_reached_by_failures_alone() {
-        let outcomes = |succeeded, failed| Outcomes { succeeded, failed, head_us: 0 };
+        let outcomes = |succeeded, failed| Outcomes { succeeded, failed };
         for (succeeded, bad, percent, fails) in [
             (7, 3, 30, true),
             (71, 29, 30, false),

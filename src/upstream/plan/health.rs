@@ -57,6 +57,8 @@ pub struct BreakerPlan {
     pub requests_min: u64,
     /// `open`: how long nothing is sent, the first time.
     pub open_ms: u64,
+    /// `open_max`: how long what fails again and again stays open at most.
+    pub open_max_ms: u64,
     /// `probes`: requests in a row that must succeed after that.
     pub probes: u64,
     /// `trickle_percent`, in thousandths: the share that comes next.
@@ -107,6 +109,7 @@ impl BreakerPlan {
             window_ms: BREAKER_WINDOW_MS,
             requests_min: BREAKER_REQUESTS_MIN,
             open_ms: BREAKER_OPEN_MS,
+            open_max_ms: BREAKER_OPEN_MS * BREAKER_OPEN_FACTOR_MAX,
             probes: BREAKER_PROBES,
             trickle_permille: BREAKER_TRICKLE_PERCENT * 10,
             trickle_ms: BREAKER_TRICKLE_MS,
