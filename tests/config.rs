@@ -82,6 +82,7 @@ const SCENARIOS: &[(&str, &[&str])] = &[
     ("proxy-protocol", &["proxy_protocol = \"required\"", "${proxy.unique_id}"]),
     ("rate-limit", &["kind = \"rate_limit\""]),
     ("redirects", &["redirect = ", "respond = ", "${request.uri}"]),
+    ("hedging", &["hedge_after = ", "budget_percent"]),
     ("retries", &["retry]", "budget_percent", "methods = "]),
     ("routing", &["hosts", "regex", "{*name}", "rewrite"]),
     ("zones", &["zone = ", "weight = ", "targets"]),

@@ -122,10 +122,10 @@ pub struct Settings {
     pub consecutive: u32,
     /// For how long at most.
     pub open_ms: u64,
-    /// How long failures count.
-    pub window_ms: u64,
     /// See [`super::plan::BreakerPlan::adaptive`].
     pub adaptive: bool,
+    /// How long failures count.
+    pub window_ms: u64,
     /// See [`UpstreamPlan::retry`].
     pub retry: RetryPlan,
 }
@@ -142,8 +142,8 @@ impl Settings {
             balance: plan.balance.clone(),
             consecutive: plan.breaker.endpoint.consecutive,
             open_ms: plan.breaker.open_ms,
-            window_ms: plan.breaker.window_ms,
             adaptive: plan.breaker.adaptive && !plan.breaker.is_off(),
+            window_ms: plan.breaker.window_ms,
             retry: plan.retry,
         }
     }
