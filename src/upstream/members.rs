@@ -400,6 +400,10 @@ struct Look<'a> {
 }
 
 impl View for Look<'_> {
+    fn is_retry(&self) -> bool {
+        !self.wish.avoid.tried.is_empty()
+    }
+
     fn is_usable(&self, place: usize) -> bool {
         self.roster.is_free(self.used[place] as usize, self.wish)
     }
