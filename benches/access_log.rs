@@ -35,6 +35,7 @@ fn record(which: usize) -> AccessRecord<'static> {
         upstream: "orders",
         endpoint: "127.0.0.1:9001",
         retries: 0,
+        hedge: None,
         total_us: 1_250,
         gateway_us: 50,
         connect_us: None,

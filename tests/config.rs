@@ -82,6 +82,7 @@ const SCENARIOS: &[(&str, &[&str])] = &[
     ("proxy-protocol", &["proxy_protocol = \"required\"", "${proxy.unique_id}"]),
     ("rate-limit", &["kind = \"rate_limit\""]),
     ("redirects", &["redirect = ", "respond = ", "${request.uri}"]),
+    ("hedging", &["hedge_after = ", "budget_percent"]),
     ("retries", &["retry]", "budget_percent", "methods = "]),
     ("routing", &["hosts", "regex", "{*name}", "rewrite"]),
     ("zones", &["zone = ", "weight = ", "targets"]),
@@ -400,6 +401,40 @@ fn an_upstream_that_no_route_uses_is_a_warning() {
         assert!(message.contains(part), "{part} in\n{message}");
     }
     assert!(compile(&text, &mut Ids::default(), 1).is_ok());
+}
+
+/// What a route's path does not have is no key for its requests; the route, the upstream, the key and
+/// what to do are named, once for each key.
+#[test]
+fn a_key_that_a_route_lacks_is_a_warning() {
+    let keyed = "balance = \"hash\"\nhash = { key = \"path:user\" }\n\
+                 shard = { key = \"path:user\", zones = { a = \"0-999\" } }\n";
+    let upstream = format!(
+        "[upstream.u]\nendpoints = [{{ address = \"127.0.0.1:1\", zone = \"a\" }}]\n{keyed}"
+    );
+    let route = |id: &str, rest: &str| format!("[[route]]\nid = \"{id}\"\n{rest}\n");
+    let with = |routes: &[String]| format!("{LISTENER}{upstream}{}", routes.concat());
+    let good = route("good", "path = \"/u/{user}/x\"\nupstream = \"u\"");
+    let zone = route("zone", "path = \"/z/{user}\"\nupstream = \"u\"\nzone = \"a\"");
+    let endpoint = "prefix = \"/e/\"\nupstream = \"u\"\nendpoint = \"127.0.0.1:1\"";
+    taken(&with(&[good.clone(), zone, route("endpoint", endpoint)]));
+    // The zone is the route's word: nobody asks for the shard's key.
+    let zone = route("zone", "prefix = \"/z/\"\nupstream = \"u\"\nzone = \"a\"");
+    let message = said(&with(&[good.clone(), zone]));
+    assert!(message.contains("`hash.key`") && !message.contains("`shard.key`"), "{message}");
+    let bad = route("bad", "path = \"/v/{usr}/x\"\ntargets = [{ upstream = \"u\" }]");
+    let worse = route("worse", "prefix = \"/w/\"\nupstream = \"u\"");
+    let message = said(&with(&[good, bad, worse]));
+    assert_eq!(message.matches("warning: ").count(), 2, "{message}");
+    for part in [
+        "warning: upstream `u`: `hash.key` is empty on route `bad`",
+        "warning: upstream `u`: `shard.key` is empty on route `bad`",
+        "its requests go anywhere",
+        "has no parameter `user`",
+        "did you mean `usr`",
+    ] {
+        assert!(message.contains(part), "{part} in\n{message}");
+    }
 }
 
 #[test]

@@ -336,6 +336,7 @@ fn environment(name: &str) -> Option<OsString> {
         "PORT" => Some("9001".into()),
         "WORKERS" => Some("3".into()),
         "PASSWORD" => Some("hunter2".into()),
+        "OFF" => Some("false".into()),
         _ => None,
     }
 }
@@ -361,6 +362,25 @@ fn variables_are_expanded_in_strings() {
     assert_eq!(json["runtime"], json!({ "workers": "${WORKERS}" }));
     let shown = &json["upstream"]["u"]["endpoints"][0]["address"];
     assert_eq!(shown, "${HOST:-127.0.0.1}:${PORT}");
+}
+
+/// Where a flag or a table may stand, the environment gives the flag as everywhere else.
+#[test]
+fn variables_switch_tiers_off() {
+    let with = |breaker: &str| {
+        let endpoints = "{ address = \"127.0.0.1:1\" }, { address = \"127.0.0.1:2\" }";
+        let upstream = format!("[upstream.u]\nendpoints = [{endpoints}]\n");
+        with_environment(&format!("{LISTENER}{upstream}breaker = {{ {breaker} }}\n{ROUTE}"))
+    };
+    let off = with("endpoint = \"${OFF}\", adaptive = \"${OFF}\"").expect("taken");
+    assert!(off.upstreams[0].breaker.endpoint.is_off());
+    let on = with("adaptive = \"${OFF}\"").expect("taken");
+    assert!(!on.upstreams[0].breaker.endpoint.is_off());
+    for breaker in ["endpoint = \"false\"", "endpoint = \"${PASSWORD}\""] {
+        let said = with(breaker).expect_err("refused");
+        has(&said, &["false or a table", "write false, or a table such as"]);
+        assert!(!said.contains("hunter2"), "{said}");
+    }
 }
 
 #[test]

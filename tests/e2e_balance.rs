@@ -161,6 +161,33 @@ fn sticky(driver: &'static str) {
     assert!(!other.starts_with(value), "{other}");
 }
 
+/// A tunnel's answer names its endpoint as others do: the next one of the client goes there too.
+fn sticky_tunnels(driver: &'static str) {
+    let origins = origins(3);
+    let switched = "HTTP/1.1 101 Switching\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n";
+    origins.iter().for_each(|origin| origin.otherwise(vec![Op::Tunnel(switched.into())]));
+    let keys = "sticky = { cookie = \"srv\" }";
+    let proxy = start(driver, upstream(&origins, &[100; 3], &["a"; 3], keys));
+    let open = |field: &str| {
+        let before = counts(&origins);
+        let upgrade = "Connection: upgrade\r\nUpgrade: echo\r\n";
+        let client = Client::open(proxy.address).expect("a connection");
+        client.send(format!("GET / HTTP/1.1\r\nHost: a.test\r\n{upgrade}{field}\r\n").as_bytes());
+        assert!(client.wait_responses(1, ms(5_000)));
+        let answer = client.received().finals.remove(0);
+        assert_eq!(answer.status, 101);
+        let after = counts(&origins);
+        let to = (0..3).find(|index| after[*index] > before[*index]).expect("one was asked");
+        (to, answer.get("set-cookie").map(|value| String::from_utf8_lossy(value).into_owned()))
+    };
+    let (own, cookie) = open("");
+    let cookie = cookie.expect("a cookie");
+    let (value, _) = cookie.split_once(';').expect("attributes");
+    for _ in 0..6 {
+        assert_eq!(open(&format!("Cookie: {value}\r\n")), (own, None));
+    }
+}
+
 /// R18: requests with certain features go to one endpoint.
 fn named_endpoints(driver: &'static str) {
     let mut origins = origins(3);
@@ -346,5 +373,5 @@ macro_rules! on_both {
 }
 
 on_both! {
-    shares busy_and_slow_endpoints keys sticky named_endpoints locality shards isolation standings
+    shares busy_and_slow_endpoints keys sticky sticky_tunnels named_endpoints locality shards isolation standings
 }

@@ -3,6 +3,7 @@
 
 mod harness;
 
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use harness::client::{ask, plain_get};
@@ -200,6 +201,44 @@ fn a_service(driver: &'static str) {
     assert_eq!(who(&proxy), "127.0.0.4");
 }
 
+/// RFC 2782: targets of a higher priority number take requests where those of lower ones cannot be
+/// reached, from the first request on, and only then. One whose name is not known is no matter.
+fn a_service_with_reserves(driver: &'static str) {
+    let dns = NameServer::start();
+    let port = free_address().port();
+    let first = ["127.0.0.2", "127.0.0.3", "127.0.0.5"];
+    let origins = first.map(|ip| origin(ip, port));
+    let _reserve = origin("127.0.0.4", port);
+    dns.set("a.test", 60, &first);
+    dns.set("c.test", 60, &["127.0.0.4"]);
+    let name = "_http._tcp.orders.test";
+    let targets = [(30, 1, port, "nowhere.test"), (20, 1, port, "c.test"), (10, 1, port, "a.test")];
+    dns.service(name, 60, &targets);
+    let discover = format!("srv = \"{name}\", resolver = \"{}\"", dns.address);
+    let quick = "breaker = { open = \"1s\", trickle = \"1s\", requests_min = 10 }\n\
+                 retry = { on = [\"connect\", \"stale\"], tries = 4, budget_percent = 100 }\n";
+    // One worker, whose budget has room for the retries of five requests.
+    let proxy = Proxy::start(settings(driver, &discover, quick).workers(1));
+    served_by(&proxy, &first);
+    drop(origins);
+    let refuses = |ip: &str| TcpStream::connect(format!("{ip}:{port}")).is_err();
+    assert!(poll(ms(5_000), || first.iter().all(|ip| refuses(ip))), "they are gone");
+    let answers: Vec<String> = (0..30).map(|_| who(&proxy)).collect();
+    let all = answers.iter().all(|from| from == "127.0.0.4");
+    assert!(all, "{answers:?} {}", proxy.log());
+    let is_out = |it: &Value| ["out", "probing"].contains(&it["standing"].as_str().unwrap_or(""));
+    let out = || {
+        who(&proxy);
+        let status = proxy.status();
+        let endpoints = status["upstreams"][0]["endpoints"].as_array().expect("endpoints").clone();
+        endpoints.iter().filter(|it| is_out(it)).count() == first.len()
+    };
+    assert!(poll(ms(8_000), out), "{}", proxy.status());
+    assert_eq!(proxy.metric("ringway_upstream_floor", ""), 0.0, "who stands in is enough");
+    let _origins = first.map(|ip| origin(ip, port));
+    served_by(&proxy, &first);
+}
+
 /// A file takes force when it changes; one with mistakes is refused with its place and a remedy.
 fn a_file(driver: &'static str) {
     let folder = scratch();
@@ -330,5 +369,5 @@ macro_rules! on_both {
 
 on_both! {
     addresses_come_and_go a_ttl_is_kept the_last_good_answer_stays families_are_lost_apart
-    a_service a_file no_request_is_lost certificates_are_for_the_name
+    a_service a_service_with_reserves a_file no_request_is_lost certificates_are_for_the_name
 }

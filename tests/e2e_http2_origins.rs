@@ -11,7 +11,7 @@ use std::time::Instant;
 use harness::client::{ask, plain_get};
 use harness::http2::{Frame, Http2, Raw, block_on, frame};
 use harness::proxy::{endpoint, upstream};
-use harness::{Client, PATIENCE, Proxy, Response, Settings, ms, poll};
+use harness::{Client, PATIENCE, Proxy, Response, Settings, ms, pause, poll};
 
 const LISTENER: &str = "h2c = true\n\
     timeouts = { head = \"30s\", body = \"30s\", idle = \"30s\", write = \"30s\" }\n";
@@ -292,6 +292,147 @@ fn an_origin_that_falls_silent(driver: &'static str) {
     assert!(proxy.log().contains("does not answer"), "the operator is told");
 }
 
+/// An origin that answers whatever it is asked.
+fn good_origin() -> (SocketAddr, Arc<Seen>) {
+    origin(|link| {
+        link.raw.frame(SETTINGS, 0, 0, b"");
+        while let Some(frame) = link.next() {
+            if frame.kind == HEADERS {
+                link.answer(frame.stream);
+            }
+        }
+    })
+}
+
+/// Two origins in turn, with breakers as they are by default.
+fn proxy_of_two(driver: &'static str, origins: [SocketAddr; 2]) -> Proxy {
+    let more = "protocol = \"http2\"\nretry = { on = [\"connect\", \"stale\"], budget_percent = 100 }\n\
+                timeouts = { connect = \"5s\", response = \"5s\", body = \"5s\", idle = \"30s\" }\n\
+                breaker = { endpoint = { consecutive = 5, error_percent = 30 } }";
+    let endpoints = origins.map(|origin| endpoint(&origin.to_string(), 1));
+    Proxy::start(Settings::new(driver, "").upstreams(upstream("main", &endpoints, more)))
+}
+
+/// How an endpoint stands.
+fn standing(proxy: &Proxy, origin: SocketAddr) -> String {
+    let status = proxy.status();
+    let endpoints = status["upstreams"][0]["endpoints"].as_array().expect("endpoints");
+    let own = endpoints.iter().find(|it| it["address"] == origin.to_string());
+    own.expect("it is there")["standing"].as_str().expect("a word").to_owned()
+}
+
+fn begin(proxy: &Proxy, count: usize) -> Vec<Client> {
+    let client = |_| {
+        let client = Client::open(proxy.address).expect("a connection");
+        client.send(&plain_get("/"));
+        client
+    };
+    (0..count).map(client).collect()
+}
+
+/// How many got a whole answer.
+fn served(clients: &[Client]) -> usize {
+    let whole = |client: &&Client| {
+        assert!(client.wait_end(PATIENCE));
+        client.received().finals.iter().any(|answer| answer.status == 200 && answer.complete)
+    };
+    clients.iter().filter(whole).count()
+}
+
+/// The end of one connection is one failure of its endpoint, however many requests it cuts off. What
+/// was not answered is asked again over the next one.
+fn a_connection_that_is_lost(driver: &'static str) {
+    let (address, seen) = origin(|link| {
+        link.raw.frame(SETTINGS, 0, 0, b"");
+        let mut begun = 0;
+        while let Some(frame) = link.next() {
+            begun += usize::from(frame.kind == HEADERS);
+            match begun {
+                _ if frame.kind != HEADERS => {}
+                _ if link.number > 1 || begun == 1 => link.answer(frame.stream),
+                2..=11 => {
+                    link.raw.frame(HEADERS, END_HEADERS, frame.stream, OK);
+                    link.raw.frame(DATA, 0, frame.stream, b"half");
+                }
+                31 => return,
+                _ => {}
+            }
+        }
+    });
+    let (other, _) = good_origin();
+    let proxy = proxy_of_two(driver, [address, other]);
+    assert_eq!(served(&begin(&proxy, 2)), 2);
+    assert_eq!(served(&begin(&proxy, 60)), 50, "all but those whose answer was cut");
+    assert_eq!(proxy.errors("response_incomplete"), 10.0);
+    assert_eq!(proxy.metric("ringway_retries_total", ""), 20.0);
+    // A few looks of the judge change nothing.
+    pause(ms(300));
+    assert_eq!(standing(&proxy, address), "in", "{}", proxy.log());
+    let before = Seen::get(&seen.begun);
+    assert_eq!(served(&begin(&proxy, 20)), 20);
+    assert_eq!((Seen::get(&seen.begun) - before, Seen::get(&seen.connections)), (10, 2));
+}
+
+/// An origin that loses one connection after the other is isolated, by what its users saw of it.
+fn an_origin_that_loses_connections(driver: &'static str) {
+    let (address, seen) = origin(|link| {
+        link.raw.frame(SETTINGS, 0, 0, b"");
+        let mut begun = 0;
+        while let Some(frame) = link.next() {
+            begun += usize::from(frame.kind == HEADERS);
+            match begun {
+                _ if frame.kind != HEADERS => {}
+                1 => link.answer(frame.stream),
+                15 => return,
+                _ => {
+                    link.raw.frame(HEADERS, END_HEADERS, frame.stream, OK);
+                }
+            }
+        }
+    });
+    let (other, _) = good_origin();
+    let proxy = proxy_of_two(driver, [address, other]);
+    assert_eq!(served(&begin(&proxy, 2)), 2);
+    served(&begin(&proxy, 28));
+    assert_eq!(standing(&proxy, address), "in");
+    // The last of them was the first on the next connection.
+    served(&begin(&proxy, 28));
+    let out = || standing(&proxy, address) == "out";
+    assert!(poll(PATIENCE, out), "{} {}", proxy.status(), proxy.log());
+    assert!(proxy.log().contains("requests failed, 30 % is too many"), "{}", proxy.log());
+    assert_eq!(Seen::get(&seen.connections), 3);
+}
+
+/// A connect that fails is one failure, however many requests wait for it; an origin that takes none
+/// is isolated with the fifth.
+fn connects_that_fail(driver: &'static str) {
+    let released = Arc::new(AtomicUsize::new(0));
+    let of = released.clone();
+    let (address, seen) = origin(move |_| {
+        poll(PATIENCE, || Seen::get(&of) > 0);
+    });
+    let (other, _) = good_origin();
+    let proxy = proxy_of_two(driver, [address, other]);
+    let clients = begin(&proxy, 20);
+    let in_flight = "ringway_upstream_endpoint_requests_in_flight";
+    let waiting = || proxy.metric(in_flight, &address.to_string()) == 10.0;
+    assert!(poll(PATIENCE, waiting), "they wait for one connect");
+    assert_eq!(Seen::get(&seen.connections), 1);
+    released.store(1, Ordering::SeqCst);
+    assert_eq!(served(&clients), 20, "the others go elsewhere");
+    assert_eq!(proxy.errors("connect_failed"), 0.0);
+    assert_eq!((Seen::get(&seen.connections), standing(&proxy, address)), (1, "in".to_owned()));
+    let mut asked = 0;
+    while Seen::get(&seen.connections) < 5 {
+        assert_eq!(get(&proxy).status, 200);
+        asked += 1;
+        assert!(asked <= 10, "every other request goes there");
+    }
+    assert!(poll(PATIENCE, || standing(&proxy, address) == "out"), "{}", proxy.log());
+    assert_eq!(served(&begin(&proxy, 10)), 10);
+    assert_eq!(Seen::get(&seen.connections), 5, "nobody asks it any more");
+}
+
 macro_rules! on_both {
     ($($name:ident)*) => {
         mod io_uring { $(#[test] fn $name() { super::$name("io_uring"); })* }
@@ -301,5 +442,6 @@ macro_rules! on_both {
 
 on_both! {
     clients_that_leave an_origin_full_of_faults settings_that_are_wrong
-    settings_that_come_in_pieces an_origin_that_falls_silent
+    settings_that_come_in_pieces an_origin_that_falls_silent a_connection_that_is_lost
+    an_origin_that_loses_connections connects_that_fail
 }

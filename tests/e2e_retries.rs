@@ -402,6 +402,30 @@ fn http2_upstreams_get_bodies_again(driver: &'static str) {
     assert!(poll(ms(2_000), || proxy.metric("ringway_upstream_http2_streams", "") == 0.0));
 }
 
+/// A client that takes its time with its body uses up the time of the try: that is nothing that its
+/// endpoint has done, and isolates nobody.
+fn slow_uploads_isolate_nobody(driver: &'static str) {
+    let origins = [Origin::start(), Origin::start()];
+    let endpoints = origins.each_ref().map(|origin| endpoint(&origin.address, 1));
+    let keys = "retry = { on = [\"timeout\"], tries = 1, per_try_timeout = \"100ms\" }\n\
+                breaker = { endpoint = { consecutive = 3, error_percent = 0 } }";
+    let section = upstream("main", &endpoints, &format!("{TIMEOUTS}\n{keys}"));
+    let proxy = Proxy::start(Settings::new(driver, "").upstreams(section));
+    for _ in 0..8 {
+        let head = "PUT /slow HTTP/1.1\r\nHost: a.test\r\nContent-Length: 12\r\n\r\nabcd";
+        let answer = send(&proxy, head);
+        assert_eq!((answer.status, answer.code()), (504, Some("response_timeout".into())));
+    }
+    let before = origins.each_ref().map(count);
+    (0..8).for_each(|number| assert_eq!(get(&proxy, &format!("/{number}")).status, 200));
+    let after = origins.each_ref().map(count);
+    assert_eq!([after[0] - before[0], after[1] - before[1]], [4, 4], "both are in");
+    // An origin that has the whole request and says nothing is another matter.
+    origins[0].script("/silent", vec![Op::Body, Op::Hang]);
+    let statuses: Vec<u16> = (0..8).map(|_| get(&proxy, "/silent").status).collect();
+    assert_eq!(statuses.iter().filter(|status| **status == 504).count(), 3, "{statuses:?}");
+}
+
 macro_rules! on_both {
     ($($name:ident)*) => {
         mod io_uring { $(#[test] fn $name() { super::$name("io_uring"); })* }
@@ -414,5 +438,5 @@ on_both! {
     resets_are_tried_again interim_answers_end_the_tries a_try_has_a_time_of_its_own
     bodies_are_sent_again early_answers_leave_a_body_whole long_bodies_are_sent_once
     an_outage_is_not_multiplied refusals_are_not_multiplied routes_say_otherwise
-    http2_bodies_are_sent_again http2_upstreams_get_bodies_again
+    http2_bodies_are_sent_again http2_upstreams_get_bodies_again slow_uploads_isolate_nobody
 }

@@ -326,6 +326,7 @@ fn operations_has_the_keys_of_the_access_log_and_of_the_status() {
         upstream: "",
         endpoint: "",
         retries: 0,
+        hedge: None,
         total_us: 0,
         gateway_us: 0,
         connect_us: None,

@@ -40,6 +40,7 @@ pub fn access_log(data: &[u8]) {
         upstream: &names[2],
         endpoint: &names[3],
         retries: number(6) as u32,
+        hedge: (number(6) % 2 == 0).then_some("won"),
         total_us: number(7),
         gateway_us: number(8),
         connect_us: (number(9) % 2 == 0).then_some(number(9)),

@@ -227,6 +227,19 @@ impl<T> Deadline<T> {
         slot.wait == wait && slot.expired == NO_WAIT
     }
 
+    /// Goes on with the wait of another slot of the same slab, which is left without one. Each still acts
+    /// on what it acted on.
+    pub fn take_over(&self, other: &Deadline<T>) {
+        let mut slots = self.owner.slots.borrow_mut();
+        let from = &mut slots[other.index as usize];
+        let (due_ms, armed_ms, wait) = (from.due_ms, from.armed_ms, from.wait);
+        let (expired, overtaken) = (from.expired, from.overtaken);
+        (from.due_ms, from.wait, from.expired, from.overtaken) = (NEVER, NO_WAIT, NO_WAIT, false);
+        let to = &mut slots[self.index as usize];
+        (to.due_ms, to.armed_ms, to.wait) = (due_ms, armed_ms, wait);
+        (to.expired, to.overtaken) = (expired, overtaken);
+    }
+
     /// The kind that has expired since it was armed, or [`NO_WAIT`].
     pub fn expired(&self) -> u8 {
         self.owner.slots.borrow()[self.index as usize].expired
@@ -287,6 +300,27 @@ mod tests {
         drop(slot);
         deadlines.sweep(2_000, false, |_| panic!("dropped"));
         assert_eq!(deadlines.slot().index, 0, "the slot is used again");
+    }
+
+    #[test]
+    fn a_wait_that_is_taken_over_falls_due_when_it_would_have() {
+        let deadlines = Deadlines::new();
+        let (first, second) = (deadlines.slot(), deadlines.slot());
+        first.set_target("first");
+        second.set_target("second");
+        first.arm(1, 10);
+        second.arm(2, 1_000);
+        first.take_over(&second);
+        let mut seen = Vec::new();
+        for now in (0..2_000).step_by(100) {
+            deadlines.sweep(now, false, |armed| {
+                if armed.expired {
+                    seen.push((now, armed.wait, *armed.target));
+                }
+            });
+        }
+        assert_eq!(seen, [(1_100, 2, "first")]);
+        assert_eq!((first.disarm(), second.disarm()), (2, NO_WAIT));
     }
 
     #[test]

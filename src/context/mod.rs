@@ -151,12 +151,29 @@ impl Default for ClientFacts {
 pub struct Timing {
     /// Its head was complete.
     pub started: Option<Instant>,
-    /// An upstream's connection was asked for, the last time, where that was not at once.
-    pub upstream_started: Option<Instant>,
-    /// Time to connect, in microseconds, where a connection was made.
-    pub connect_us: Option<u64>,
     /// Times that it was sent again.
     pub retries: u32,
+    /// What became of the try that was begun beside another, if one was.
+    pub hedge: Option<Hedge>,
+}
+
+/// What became of a try that was begun while another went on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hedge {
+    /// Its answer was passed on.
+    Won,
+    /// Its answer was not.
+    Lost,
+}
+
+impl Hedge {
+    /// As the access log has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Hedge::Won => "won",
+            Hedge::Lost => "lost",
+        }
+    }
 }
 
 /// What filters tell later stages: few names with short values. Its memory is reused.

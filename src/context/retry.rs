@@ -18,6 +18,8 @@ pub struct RetryPlan {
     pub body_bytes_max: usize,
     /// `per_try_timeout`: bounds a try up to the head of its answer.
     pub per_try_timeout_ms: Option<u64>,
+    /// `hedge_after`: how long a try is waited for before another one is begun beside it.
+    pub hedge_after_ms: Option<u64>,
 }
 
 /// Methods that may be named, those that RFC 9110 section 9.2.2 calls idempotent first.
@@ -39,6 +41,7 @@ impl Default for RetryPlan {
             other_endpoint: true,
             body_bytes_max: 0,
             per_try_timeout_ms: None,
+            hedge_after_ms: None,
         }
     }
 }
@@ -58,6 +61,7 @@ impl RetryPlan {
             other_endpoint: written.other_endpoint.unwrap_or(true),
             body_bytes_max: written.body_bytes_max.unwrap_or(RETRY_BODY_BYTES),
             per_try_timeout_ms: written.per_try_ms,
+            hedge_after_ms: written.hedge_after_ms,
         }
     }
 
@@ -68,7 +72,7 @@ impl RetryPlan {
     }
 
     /// Whether requests with this method may be sent twice.
-    fn takes(&self, method: &[u8]) -> bool {
+    pub fn takes(&self, method: &[u8]) -> bool {
         place(method).is_some_and(|bit| self.methods & bit != 0)
     }
 
@@ -115,6 +119,7 @@ mod tests {
         let written = Retry {
             on: Some(vec![Trigger::Unavailable, Trigger::Reset]),
             methods: Some(vec!["GET", "POST"]),
+            hedge_after_ms: Some(50),
             ..Retry::default()
         };
         let plan = RetryPlan::of(&written);
@@ -123,5 +128,6 @@ mod tests {
             !plan.allows(Trigger::Unavailable, b"PUT") && !plan.allows(Trigger::Connect, b"GET")
         );
         assert_eq!((plan.tries, plan.body_bytes_max), (RETRY_TRIES_DEFAULT, RETRY_BODY_BYTES));
+        assert_eq!((plan.hedge_after_ms, RetryPlan::default().hedge_after_ms), (Some(50), None));
     }
 }

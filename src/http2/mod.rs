@@ -14,6 +14,7 @@ pub mod trailers;
 
 mod frame;
 mod greeting;
+mod incident;
 mod judge;
 mod pulse;
 mod sent;
@@ -21,6 +22,7 @@ mod sent;
 pub use batch::Batch;
 pub use frame::PREFACE;
 pub use h2::Reason;
+pub use incident::Incident;
 pub use request_in::read_request;
 pub use response_out::encode_response;
 pub use server::Http2Plan;

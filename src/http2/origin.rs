@@ -15,6 +15,7 @@ use h2::{Ping, PingPong};
 
 use super::client::SharedStream;
 use super::greeting::{Heard, Listening};
+use super::incident::Incident;
 use super::pulse::{Care, Glance, Pulse};
 use super::sent::Sent;
 use crate::error::ErrorKind;
@@ -39,6 +40,10 @@ pub struct Origin {
     /// Whether a stream was ever begun, and whether one was since the last sweep.
     used: Cell<bool>,
     used_lately: Cell<bool>,
+    /// Whether it was alive since it last began to be used: what was idle before may have been stale.
+    alive: Cell<bool>,
+    /// Its end, which all streams share that are under way then.
+    end: Incident,
     /// Whether it counts among the idle ones.
     counted_idle: Cell<bool>,
     /// Whether it has given up: what is under way ends at once.
@@ -88,6 +93,9 @@ pub async fn drive(
         streams_max: Cell::new(streams_max(&connection)),
         used: Cell::new(false),
         used_lately: Cell::new(false),
+        // It has just been greeted.
+        alive: Cell::new(true),
+        end: Incident::default(),
         counted_idle: Cell::new(false),
         dead: Cell::new(false),
         heard,
@@ -198,6 +206,9 @@ impl Origin {
         }
         let sender = self.sender.borrow().clone()?;
         let used = self.used.replace(true);
+        if used && self.is_idle() {
+            self.alive.set(false);
+        }
         self.used_lately.set(true);
         self.streams.set(self.streams.get() + 1);
         self.counters.upstream_http2_streams.increment();
@@ -214,6 +225,17 @@ impl Origin {
     /// A request has waited in vain for what comes on its stream: the origin may be gone.
     pub(super) fn doubt(&self) {
         self.doubted.set(true);
+    }
+
+    /// The head of an answer came.
+    pub(super) fn answered(&self) {
+        self.alive.set(true);
+    }
+
+    /// Its end, where that is a failure of the origin: not where it may have come while the connection
+    /// was idle.
+    pub(super) fn failure(&self) -> Option<Incident> {
+        self.alive.get().then(|| self.end.clone())
     }
 
     /// What counts what happens to its streams.

@@ -4,7 +4,7 @@
 //! one writes. Capacity is given back only when what was read has been passed on: flow control is
 //! back-pressure from one end to the other (RFC 9113 section 5.2).
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -17,6 +17,7 @@ use h2::{Reason, RecvStream, SendStream};
 use http::{HeaderMap, Response, response};
 
 use super::batch::Batch;
+use super::incident::Incident;
 use super::origin::Origin;
 use crate::error::ErrorKind;
 use crate::io::signal::{Signal, Stopped};
@@ -251,6 +252,8 @@ pub struct OriginStream {
     sender: RefCell<Sender>,
     signal: Rc<Signal>,
     origin: Rc<Origin>,
+    /// Whether it ended with its connection.
+    lost: Cell<bool>,
 }
 
 impl OriginStream {
@@ -268,7 +271,13 @@ impl OriginStream {
             sender: RefCell::new(sender),
             signal,
             origin,
+            lost: Cell::new(false),
         }
+    }
+
+    /// What failed it and others at once: the end of its connection.
+    pub fn incident(&self) -> Option<Incident> {
+        if self.lost.get() { self.origin.failure() } else { None }
     }
 
     /// Why it broke; counted where the origin has reset it, and nothing else.
@@ -276,7 +285,9 @@ impl OriginStream {
         if error.is_reset() && error.is_remote() {
             self.origin.counters().upstream_http2_resets.increment();
         }
-        Broken::from(error)
+        let broken = Broken::from(error);
+        self.lost.set(broken == Broken::Lost);
+        broken
     }
 
     /// A deadline ended a wait for the origin.
@@ -306,6 +317,7 @@ impl OriginStream {
             let answered = answered.map_err(|error| self.broken(error))?;
             let (head, body) = answered.into_parts();
             self.body.replace(Some(body));
+            self.origin.answered();
             Ok(OriginHead::Final(head))
         })
     }

@@ -206,6 +206,14 @@ impl Timer {
         self.0.with_target(|target| target.upstream = upstream);
     }
 
+    /// Goes on with the wait of another timer of the same client, and with its upstream connection.
+    pub fn take_over(&self, other: &Timer) {
+        let mut upstream = None;
+        other.0.with_target(|target| upstream = target.upstream.take());
+        self.set_upstream(upstream);
+        self.0.take_over(&other.0);
+    }
+
     /// Time since the wait began, in milliseconds, as of the last sweep.
     pub fn waited_ms(&self) -> u64 {
         self.0.waited_ms()

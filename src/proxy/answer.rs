@@ -74,6 +74,7 @@ pub(super) async fn relay(answer: &mut Answer, job: &Job<'_>) -> Result<Relayed,
                 // One that announces a body it cannot have leaves in doubt what follows.
                 clean &=
                     job.origin.get().is_some() || response_framing(&answer.head, false)?.reusable;
+                job.claim();
                 Box::pin(relay_interim(answer, job)).await?;
             }
             // Servers say so when they time an idle connection out (RFC 9110 section 15.5.9).
@@ -139,7 +140,7 @@ fn arm_for_head(job: &Job<'_>) {
         true => job.response_timeout_ms(),
         false => TIMEOUT_MS_MAX,
     };
-    job.down.timer.arm(Wait::ResponseHead, timeout_ms);
+    job.timer().arm(Wait::ResponseHead, timeout_ms);
 }
 
 /// Passes a 1xx answer on (RFC 9110 section 15.2); HTTP/1.0 has none.
@@ -234,6 +235,7 @@ fn prepare(out: &mut Buf) {
 
 /// Lets the filters change the final head; from here on an answer has been begun.
 pub(super) fn begin_final(answer: &mut Answer, job: &Job<'_>) {
+    job.claim();
     answer.head_at = Some(Instant::now());
     filters::on_response(job.matched, job.context, &job.listener().name, answer);
     balance::name_endpoint(answer, job);
@@ -278,7 +280,7 @@ pub(super) fn write_client<'a>(
     job: &'a Job<'_>,
 ) -> impl Future<Output = std::io::Result<()>> + 'a {
     let write_ms = job.listener().write_timeout_ms;
-    write_all(job.down.stream(), out, move || job.down.timer.arm(Wait::ClientWrite, write_ms))
+    write_all(job.down.stream(), out, move || job.timer().arm(Wait::ClientWrite, write_ms))
 }
 
 /// A client that takes no more has gone away, or its deadline says otherwise.
@@ -294,7 +296,7 @@ async fn relay_body(answer: &mut Answer, job: &Job<'_>) -> Result<bool, ErrorKin
         let Answer { head, body, .. } = answer;
         let bytes = &mut head.bytes;
         next_buffer(bytes, body.left());
-        job.down.timer.arm(Wait::ResponseBody, job.settings().body_timeout_ms);
+        job.timer().arm(Wait::ResponseBody, job.settings().body_timeout_ms);
         if slow {
             *bytes = Buf::empty();
             // A failure shows in the read that follows.
@@ -304,7 +306,7 @@ async fn relay_body(answer: &mut Answer, job: &Job<'_>) -> Result<bool, ErrorKin
         let (result, back) = job.stream().read(std::mem::take(bytes)).await;
         *bytes = back;
         // Events that trickle in do not hold a buffer between two of them.
-        slow = job.down.timer.waited_ms() >= SWEEP_MS;
+        slow = job.timer().waited_ms() >= SWEEP_MS;
         match result {
             Ok(0) if matches!(body, Body::UntilClose) && !job.was_cut() => return Ok(true),
             Ok(0) | Err(_) => return Err(ErrorKind::ResponseIncomplete),
@@ -360,7 +362,7 @@ async fn relay_stripped(answer: &mut Answer, job: &Job<'_>) -> Result<Relayed, E
         }
         out.clear();
         bytes.clear();
-        job.down.timer.arm(Wait::ResponseBody, job.settings().body_timeout_ms);
+        job.timer().arm(Wait::ResponseBody, job.settings().body_timeout_ms);
         let (result, back) = job.stream().read(std::mem::take(bytes)).await;
         *bytes = back;
         if !matches!(result, Ok(count) if count > 0) {

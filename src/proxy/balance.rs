@@ -1,15 +1,15 @@
 //! What a request asks of an upstream's choice of endpoint, what the cookie of a sticky upstream says,
 //! and what became of a try.
 
-use super::exchange::{Answer, Exchange, Matched};
-use super::forward::{Job, Place};
+use super::exchange::{Answer, Matched, Upload};
+use super::forward::{Attempt, Job};
 use super::retry::Failed;
 use crate::context::RequestContext;
 use crate::error::{ErrorKind, Retry, Side};
 use crate::route::RoutePlan;
 use crate::upstream::trial::{Probe, Trial};
 use crate::upstream::{
-    BalancePlan, Endpoint, HashPlan, Outcome, ShardPlan, StickyPlan, Token, Upstream, Wish,
+    BalancePlan, Endpoint, HashPlan, Outcome, ShardPlan, StickyPlan, Token, Wish,
 };
 
 /// What a request wishes: by its route, its shard, its key and its cookie.
@@ -104,58 +104,62 @@ fn is_failure(status: u16) -> bool {
 
 /// Counts what became of a try: `failed` is why it ended without a whole answer.
 pub(super) fn finish(
-    exchange: &Exchange,
-    place: &Place<'_>,
-    upstream: &Upstream,
-    endpoint: &Endpoint,
+    attempt: &Attempt<'_>,
+    upload: &Upload,
+    answer: &Answer,
     failed: Option<&Failed>,
 ) {
-    let matched = &exchange.matched;
+    let (Attempt { endpoint, matched, .. }, core) = (attempt, attempt.core);
+    let Some(upstream) = &matched.upstream else { return };
     // What was sent before it was given a rest says nothing of whether it has recovered.
     let early = upstream.is_probing() && matched.trial.is_none()
         || endpoint.is_probing() && matched.probe.is_none();
     if early || failed.is_none() && matched.counted.get() {
         return;
     }
-    let core = place.core;
+    let outcome = match failed {
+        None if is_failure(answer.status) => Outcome::Failed,
+        None if upstream.wants_times() => Outcome::Succeeded(head_us(attempt, answer)),
+        None => Outcome::Succeeded(None),
+        Some(failed) => outcome(attempt, upload, answer, failed),
+    };
     let tally = endpoint.plan.tallies.of(core.index, core.workers);
-    upstream.finish(endpoint, outcome(exchange, failed), tally, core.now_ms());
+    upstream.finish(endpoint, outcome, tally, core.now_ms());
 }
 
-fn outcome(exchange: &Exchange, failed: Option<&Failed>) -> Outcome {
-    let Some(failed) = failed else {
-        return match is_failure(exchange.answer.status) {
-            true => Outcome::Failed,
-            false => Outcome::Succeeded(head_us(exchange)),
-        };
+fn outcome(attempt: &Attempt<'_>, upload: &Upload, answer: &Answer, failed: &Failed) -> Outcome {
+    let (kind, terms) = (failed.kind, &attempt.matched.terms);
+    let failure = || match &failed.incident {
+        Some(incident) => Outcome::FailedTogether { first: incident.count() },
+        None => Outcome::Failed,
     };
-    let (kind, terms) = (failed.kind, &exchange.matched.terms);
     match (kind.side(), kind.retry()) {
         // The origin closed the connection while it was idle, or sends us elsewhere in good order.
-        (_, Retry::Stale) if failed.stale || failed.reused => Outcome::Neither,
+        (_, Retry::Stale) if (failed.stale || failed.reused) && failed.incident.is_none() => {
+            Outcome::Neither
+        }
         _ if failed.by_client => Outcome::Neither,
         (_, Retry::Unseen) => Outcome::Neither,
         // A client asked for what this origin does not offer: nobody is to isolate it that way.
         _ if kind == ErrorKind::UpgradeIgnored => Outcome::Neither,
-        (Side::Upstream, _) => Outcome::Failed,
+        (Side::Upstream, _) => failure(),
         // The whole request was there, and the route's time passed with the origin, not with a
         // client that takes its answer slowly or gave the request no time.
         (Side::Gateway, _)
             if kind == ErrorKind::TotalTimeout
-                && exchange.upload.whole
-                && exchange.answer.status == 0
+                && upload.whole
+                && answer.status == 0
                 && !terms.total_of_client =>
         {
-            Outcome::Failed
+            failure()
         }
         (Side::Gateway | Side::Client, _) => Outcome::Neither,
     }
 }
 
 /// Time to the head of the answer, from when its connection was asked for.
-fn head_us(exchange: &Exchange) -> Option<u64> {
-    let timing = &exchange.context.timing;
-    let asked = timing.upstream_started.or(timing.started)?;
-    let took = exchange.answer.head_at?.saturating_duration_since(asked);
+fn head_us(attempt: &Attempt<'_>, answer: &Answer) -> Option<u64> {
+    let asked = answer.asked_at.or(attempt.context.timing.started)?;
+    let took = answer.head_at?.saturating_duration_since(asked);
     u64::try_from(took.as_micros()).ok()
 }

@@ -196,6 +196,6 @@ impl Job<'_> {
 
     /// Begins the wait for the answer's head, unless it has come already.
     fn answer_due(&self) {
-        self.down.timer.bound(Wait::ResponseHead, self.response_timeout_ms());
+        self.timer().bound(Wait::ResponseHead, self.response_timeout_ms());
     }
 }

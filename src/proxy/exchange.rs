@@ -217,6 +217,10 @@ pub struct Answer {
     pub error: Option<ErrorKind>,
     /// Body bytes given to the client.
     pub bytes: u64,
+    /// When an upstream's connection was asked for, the last time, where that was not at once.
+    pub asked_at: Option<Instant>,
+    /// Time to connect, in microseconds, where a connection was made.
+    pub connect_us: Option<u64>,
     /// When the head of the upstream's final answer had come.
     pub head_at: Option<Instant>,
     /// When the end of its body had, where it did not come with the head.
@@ -288,6 +292,8 @@ impl Exchange {
         self.answer.interim = false;
         self.answer.error = None;
         self.answer.bytes = 0;
+        self.answer.asked_at = None;
+        self.answer.connect_us = None;
         self.answer.head_at = None;
         self.answer.body_at = None;
         self.matched.reset();

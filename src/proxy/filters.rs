@@ -205,7 +205,7 @@ pub(super) fn on_response(
 
 /// How long the upstream took to its head.
 fn upstream_ms(context: &RequestContext, answer: &Answer) -> Option<u64> {
-    let asked = context.timing.upstream_started.or(context.timing.started)?;
+    let asked = answer.asked_at.or(context.timing.started)?;
     let took = answer.head_at?.saturating_duration_since(asked);
     u64::try_from(took.as_millis()).ok()
 }

@@ -9,8 +9,9 @@ use super::answer;
 use super::balance;
 use super::bridge;
 use super::duplex;
-use super::exchange::{Exchange, Matched};
+use super::exchange::{Answer, Exchange, Matched, Upload};
 use super::filters::left_ms;
+use super::hedge::{self, Hedged, Runner};
 use super::queue;
 use super::retry::{self, Failed};
 use super::target;
@@ -24,7 +25,7 @@ use crate::http1::conn::write_all;
 use crate::http1::encode::{RequestEdit, encode_request};
 use crate::http2::OriginStream;
 use crate::io::wait::Timer;
-use crate::io::{Shutdown, Stream, Wait};
+use crate::io::{Handle, Shutdown, Stream, Wait};
 use crate::limits::TIMEOUT_MS_MIN;
 use crate::observe::series::EndpointSeries;
 use crate::snapshot::ListenerPlan;
@@ -57,16 +58,32 @@ impl Drop for Place<'_> {
     }
 }
 
-/// One try on one connection: what its pumps share.
-pub(super) struct Job<'a> {
+/// One try on one endpoint.
+pub(super) struct Attempt<'a> {
     pub place: &'a Place<'a>,
+    pub endpoint: &'a Rc<Endpoint>,
     pub context: &'a RequestContext,
     pub matched: &'a Matched,
+    /// Bounds the whole request, where the route asks for it (B9).
+    pub total: Option<&'a Timer>,
+    /// Which of two tries it is, where there may be two at once.
+    pub runner: Option<&'a Runner<'a>>,
+}
+
+impl<'a> std::ops::Deref for Attempt<'a> {
+    type Target = Place<'a>;
+
+    fn deref(&self) -> &Place<'a> {
+        self.place
+    }
+}
+
+/// One try on one connection: what its pumps share.
+pub(super) struct Job<'a> {
+    pub attempt: &'a Attempt<'a>,
     pub lease: &'a Lease,
     /// The stream of an origin that speaks HTTP/2, once the request has been begun.
     pub origin: OnceCell<Box<OriginStream>>,
-    /// Bounds the whole request, where the route asks for it (B9).
-    pub total: Option<&'a Timer>,
     /// Bounds the try up to the head of its answer, where that is asked for.
     pub try_bound: Option<Box<Timer>>,
     /// Bounds the upload, where the body did not come with the head.
@@ -84,10 +101,10 @@ pub(super) struct Job<'a> {
 }
 
 impl<'a> std::ops::Deref for Job<'a> {
-    type Target = Place<'a>;
+    type Target = Attempt<'a>;
 
-    fn deref(&self) -> &Place<'a> {
-        self.place
+    fn deref(&self) -> &Attempt<'a> {
+        self.attempt
     }
 }
 
@@ -109,20 +126,33 @@ pub(super) async fn forward(exchange: &mut Exchange, place: &Place<'_>) -> Resul
     };
     loop {
         exchange.matched.endpoint = Some(endpoint.clone());
-        let attempt = Attempt { place, endpoint: &endpoint, total: total.as_ref() };
-        let tried = attempt.run(exchange).await;
-        // Once more, rather than all the time: every request in flight would be larger by it.
-        let upstream = exchange.matched.upstream.clone().ok_or(ErrorKind::NoEndpoint)?;
-        let failed = tried.as_ref().err();
-        balance::finish(exchange, place, &upstream, &endpoint, failed);
-        if upstream.bulkhead.is_adaptive() {
-            queue::observe(exchange, place, &upstream, failed.map(|failed| failed.kind));
-        }
+        exchange.matched.begin_try(&endpoint);
+        let tried = match hedge::after_ms(exchange) {
+            None => {
+                let attempt = Attempt {
+                    place,
+                    endpoint: &endpoint,
+                    context: &exchange.context,
+                    matched: &exchange.matched,
+                    total: total.as_ref(),
+                    runner: None,
+                };
+                let tried = attempt.run(&mut exchange.upload, &mut exchange.answer).await;
+                attempt.finish(&exchange.upload, &exchange.answer, tried.as_ref().err());
+                tried
+            }
+            Some(after_ms) => {
+                let run = Hedged { place, total: total.as_ref(), in_flight: &mut in_flight };
+                Box::pin(run.run(exchange, &mut endpoint, after_ms)).await
+            }
+        };
         let failed = match tried {
             Ok(next) => return Ok(next),
             Err(_) if has_expired(total.as_ref()) => return Err(ErrorKind::TotalTimeout),
             Err(failed) => failed,
         };
+        // Once more, rather than all the time: every request in flight would be larger by it.
+        let upstream = exchange.matched.upstream.clone().ok_or(ErrorKind::NoEndpoint)?;
         endpoint = retry::next(exchange, place, &upstream, &endpoint, &failed)?;
         in_flight.move_to(endpoint.id.0);
         // After a stale connection its neighbours are no better: a new one.
@@ -142,43 +172,36 @@ fn has_expired(total: Option<&Timer>) -> bool {
     total.is_some_and(|total| total.expired().is_some())
 }
 
-/// One try on one endpoint.
-struct Attempt<'a> {
-    place: &'a Place<'a>,
-    endpoint: &'a Rc<Endpoint>,
-    total: Option<&'a Timer>,
-}
-
 impl Attempt<'_> {
-    async fn run(&self, exchange: &mut Exchange) -> Result<Next, Failed> {
+    /// Sends the request and relays the answer.
+    ///
+    /// # Errors
+    /// Why no answer was relayed to its end.
+    pub async fn run(&self, upload: &mut Upload, answer: &mut Answer) -> Result<Next, Failed> {
         let _busy = self.endpoint.begin();
-        exchange.matched.begin_try(self.endpoint);
-        let mut attached = Attached { lease: None, down: self.place.down, total: self.total };
+        let mut attached = Attached { lease: None, attempt: self };
         // A first try begins with the request, as far as microseconds go.
-        if exchange.matched.progress.get().has_begun() || exchange.context.timing.retries > 0 {
-            exchange.context.timing.upstream_started = Some(Instant::now());
+        let begins = !self.matched.progress.get().has_begun() && self.context.timing.retries == 0;
+        if !begins || self.is_hedge() {
+            answer.asked_at = Some(Instant::now());
         }
-        match self.connection(exchange).await {
+        match self.connection(answer).await {
             Ok(lease) => attached.attach(lease),
-            Err(kind) => {
-                let failed = |it: &EndpointSeries| it.connect_failures.increment();
-                self.place.core.series.endpoint(self.endpoint.id.0, failed);
-                return Err(Failed::of(kind));
+            Err(failed) => {
+                let count = |it: &EndpointSeries| it.connect_failures.increment();
+                self.core.series.endpoint(self.endpoint.id.0, count);
+                return Err(failed);
             }
         }
         // It passed while nothing was connected that it could have acted on.
         if has_expired(self.total) {
             return Err(Failed::of(ErrorKind::TotalTimeout));
         }
-        let Exchange { context, upload, answer, matched, .. } = exchange;
         let job = Job {
-            place: self.place,
-            context,
-            matched,
+            attempt: self,
             lease: attached.lease(),
             origin: OnceCell::new(),
-            total: self.total,
-            try_bound: self.try_bound(matched, context, &attached),
+            try_bound: self.try_bound(answer, &attached),
             upload: OnceCell::new(),
             request_done: Cell::new(upload.whole),
             answer_done: Cell::new(false),
@@ -187,12 +210,12 @@ impl Attempt<'_> {
             tunnel_begun: Cell::new(false),
         };
         let failed = |kind| job.failed(kind);
-        context.request.failpoint("pool");
+        self.context.request.failpoint("pool");
         let relayed = if job.is_across() {
             Box::pin(bridge::run(upload, answer, &job)).await
         } else if upload.whole {
             encode(&mut answer.scratch, &job);
-            let rest = context.request.rest();
+            let rest = self.context.request.rest();
             answer.scratch.extend(&rest[..upload.relay]);
             answer.scratch.extend(upload.body.tail());
             match send(&mut answer.scratch, &job).await {
@@ -213,61 +236,88 @@ impl Attempt<'_> {
         };
         if relayed.reusable && job.request_done.get() && !job.was_cut() {
             let idle_max = job.settings().idle_connections_max;
-            attached.release(self.place.core.now_ms(), idle_max);
+            attached.release(self.core.now_ms(), idle_max);
         }
         relayed.next()
     }
 
+    /// Counts what became of it.
+    pub fn finish(&self, upload: &Upload, answer: &Answer, failed: Option<&Failed>) {
+        let Some(upstream) = &self.matched.upstream else { return };
+        balance::finish(self, upload, answer, failed);
+        if upstream.bulkhead.is_adaptive() {
+            queue::observe(self, upstream, answer, failed.map(|failed| failed.kind));
+        }
+    }
+
     /// The bound of the try; what connecting took is no longer in it.
-    fn try_bound(
-        &self,
-        matched: &Matched,
-        context: &RequestContext,
-        attached: &Attached<'_>,
-    ) -> Option<Box<Timer>> {
-        let bound_ms = retry::plan(matched).per_try_timeout_ms?;
-        let spent_ms = context.timing.connect_us.map_or(0, |us| us / 1_000);
-        let target = self.place.down.target(Some(attached.lease().handle()));
-        let timer = Timer::new(&self.place.core.deadlines, target);
+    fn try_bound(&self, answer: &Answer, attached: &Attached<'_>) -> Option<Box<Timer>> {
+        let bound_ms = retry::plan(self.matched).per_try_timeout_ms?;
+        let spent_ms = answer.connect_us.map_or(0, |us| us / 1_000);
+        let target = self.down.target(Some(attached.lease().handle()));
+        let timer = Timer::new(&self.core.deadlines, target);
         timer.arm(Wait::Try, bound_ms.saturating_sub(spent_ms).max(TIMEOUT_MS_MIN));
         Some(Box::new(timer))
     }
 
-    async fn connection(&self, exchange: &mut Exchange) -> Result<Lease, ErrorKind> {
-        if !exchange.matched.anew
+    async fn connection(&self, answer: &mut Answer) -> Result<Lease, Failed> {
+        if !self.matched.anew
             && let Some(lease) = acquire(self.endpoint)
         {
             return Ok(lease);
         }
         let left_ms = self.total.map_or(u64::MAX, Timer::left_ms);
         let began = Instant::now();
-        let connect_ms = exchange.matched.settings().connect_timeout_ms;
-        let try_ms = retry::plan(&exchange.matched).per_try_timeout_ms.unwrap_or(u64::MAX);
+        let connect_ms = self.matched.settings().connect_timeout_ms;
+        let try_ms = retry::plan(self.matched).per_try_timeout_ms.unwrap_or(u64::MAX);
         let bound_ms = connect_ms.min(left_ms).min(try_ms);
         let version = self.endpoint.plan.outgoing.send_proxy;
         let header = version
-            .map(|version| announce::header(version, self.place.down, &exchange.context))
+            .map(|version| announce::header(version, self.down, self.context))
             .unwrap_or_default();
         let connected = Box::pin(connect(self.endpoint, connect_ms, bound_ms, header)).await;
         // Where the request had less time left than a connection may take, it is not the endpoint's.
-        let lease = connected.map_err(|kind| match kind {
-            ErrorKind::ConnectTimeout if left_ms < connect_ms.min(try_ms) => {
-                ErrorKind::TotalTimeout
-            }
-            kind => kind,
+        let lease = connected.map_err(|failed| {
+            let kind = match failed.kind {
+                ErrorKind::ConnectTimeout if left_ms < connect_ms.min(try_ms) => {
+                    ErrorKind::TotalTimeout
+                }
+                kind => kind,
+            };
+            Failed { incident: failed.incident, ..Failed::of(kind) }
         })?;
-        exchange.context.timing.connect_us = u64::try_from(began.elapsed().as_micros()).ok();
+        answer.connect_us = u64::try_from(began.elapsed().as_micros()).ok();
         Ok(lease)
+    }
+
+    /// The deadline of its waits.
+    #[inline]
+    pub fn timer(&self) -> &Timer {
+        match self.runner {
+            None => &self.down.timer,
+            Some(runner) => runner.timer(),
+        }
+    }
+
+    /// Names the connection that its deadlines act on, or that there is none any more.
+    fn set_upstream(&self, handle: Option<Handle>) {
+        self.timer().set_upstream(handle.clone());
+        if let Some(total) = self.total.filter(|_| self.runner.is_none_or(Runner::leads)) {
+            total.set_upstream(handle.clone());
+        }
+        if let Some(runner) = self.runner {
+            runner.set_upstream(handle);
+        }
     }
 }
 
 /// Sends a request that is whole in hand. A failed write is told by the read that follows: an
 /// answer may have come before it.
 pub(super) async fn send(out: &mut Buf, job: &Job<'_>) -> Result<(), ErrorKind> {
-    let progress = || job.down.timer.arm(Wait::UpstreamWrite, job.settings().body_timeout_ms);
+    let progress = || job.timer().arm(Wait::UpstreamWrite, job.settings().body_timeout_ms);
     let _ = write_all(job.stream(), out, progress).await;
     out.clear();
-    match job.down.timer.expired() {
+    match job.timer().expired() {
         Some(_) => Err(ErrorKind::UpstreamWriteTimeout),
         None => Ok(()),
     }
@@ -289,7 +339,7 @@ pub(super) fn request_edit<'a>(job: &'a Job<'_>) -> RequestEdit<'a> {
     let authority = context.target.authority.map(|authority| authority.of(bytes));
     let host_named = context.host();
     let host = match authority {
-        _ if !context.target.host_rewritten.is_empty() => Some(&*context.target.host_rewritten),
+        _ if !job.host_rewritten().is_empty() => Some(job.host_rewritten()),
         Some(authority) => Some(authority),
         None if host_named.is_none() => Some(job.lease.endpoint().plan.host().as_bytes()),
         None => None,
@@ -382,7 +432,7 @@ impl Job<'_> {
     pub(super) fn was_cut(&self) -> bool {
         let expired = |timer: &Timer| timer.ever_expired();
         self.stopped.get()
-            || expired(&self.down.timer)
+            || expired(self.timer())
             || self.total.is_some_and(expired)
             || self.try_bound.as_deref().is_some_and(expired)
             || self.upload.get().is_some_and(|timer| expired(timer))
@@ -395,6 +445,7 @@ impl Job<'_> {
             stale: self.lease.reused && self.may_be_repeated(),
             reused: self.lease.reused,
             by_client: !self.request_done.get() && has_expired(self.try_bound.as_deref()),
+            incident: self.origin.get().and_then(|stream| stream.incident()),
             ..Failed::of(self.reason(kind))
         }
     }
@@ -407,7 +458,7 @@ impl Job<'_> {
         if has_expired(self.try_bound.as_deref()) {
             return ErrorKind::ResponseTimeout;
         }
-        match self.down.timer.expired() {
+        match self.timer().expired() {
             Some(Wait::ResponseHead) => ErrorKind::ResponseTimeout,
             Some(Wait::ResponseBody) => ErrorKind::ResponseBodyTimeout,
             Some(Wait::UpstreamWrite) => ErrorKind::UpstreamWriteTimeout,
@@ -421,16 +472,12 @@ impl Job<'_> {
 /// A lease that the deadlines of the exchange know of. They forget it before it is closed.
 struct Attached<'a> {
     lease: Option<Lease>,
-    down: &'a Downstream,
-    total: Option<&'a Timer>,
+    attempt: &'a Attempt<'a>,
 }
 
 impl Attached<'_> {
     fn attach(&mut self, lease: Lease) {
-        self.down.timer.set_upstream(Some(lease.handle()));
-        if let Some(total) = self.total {
-            total.set_upstream(Some(lease.handle()));
-        }
+        self.attempt.set_upstream(Some(lease.handle()));
         self.lease = Some(lease);
     }
 
@@ -439,22 +486,15 @@ impl Attached<'_> {
     }
 
     fn release(&mut self, now_ms: u64, idle_max: usize) {
-        self.detach();
+        self.attempt.set_upstream(None);
         if let Some(lease) = self.lease.take() {
             lease.release(now_ms, idle_max);
-        }
-    }
-
-    fn detach(&self) {
-        self.down.timer.set_upstream(None);
-        if let Some(total) = self.total {
-            total.set_upstream(None);
         }
     }
 }
 
 impl Drop for Attached<'_> {
     fn drop(&mut self) {
-        self.detach();
+        self.attempt.set_upstream(None);
     }
 }

@@ -11,6 +11,7 @@ mod balance;
 mod bridge;
 mod duplex;
 mod filters;
+mod hedge;
 mod kept;
 mod queue;
 mod record;

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::exchange::Exchange;
+use super::exchange::{Answer, Exchange};
 use super::filters::left_ms;
-use super::forward::Place;
+use super::forward::{Attempt, Place};
 use crate::error::ErrorKind;
 use crate::io::runtime::until;
 use crate::io::{Wait, sleep_ms};
@@ -42,23 +42,22 @@ pub(super) fn enter(
 /// Tells the upstream how long an answer took, where its places depend on that. An answer that says
 /// that it could not serve, or a connection that was not made, says nothing of how long serving takes.
 pub(super) fn observe(
-    exchange: &Exchange,
-    place: &Place<'_>,
+    attempt: &Attempt<'_>,
     upstream: &Upstream,
+    answer: &Answer,
     failed: Option<ErrorKind>,
 ) {
-    let answered = failed.is_none() && exchange.answer.status < 500;
-    let came = match exchange.answer.head_at {
+    let answered = failed.is_none() && answer.status < 500;
+    let came = match answer.head_at {
         Some(came) if answered => came,
         _ if failed == Some(ErrorKind::ResponseTimeout) => Instant::now(),
         _ => return,
     };
-    let timing = &exchange.context.timing;
-    let Some(asked) = timing.upstream_started.or(timing.started) else { return };
+    let Some(asked) = answer.asked_at.or(attempt.context.timing.started) else { return };
     let took = came.saturating_duration_since(asked).as_micros();
     let took_us = u64::try_from(took).unwrap_or(u64::MAX);
-    if let Some(places) = upstream.bulkhead.observe(place.core.now_ms(), took_us) {
-        place.core.series.upstream(upstream.id.0, |it| it.limit.set(places as u64));
+    if let Some(places) = upstream.bulkhead.observe(attempt.core.now_ms(), took_us) {
+        attempt.core.series.upstream(upstream.id.0, |it| it.limit.set(places as u64));
     }
 }
 
@@ -100,7 +99,7 @@ pub(super) async fn wait(
         it.queued.increment();
         it.queue_ms.add(waited_ms);
     });
-    exchange.context.timing.upstream_started = Some(Instant::now());
+    exchange.answer.asked_at = Some(Instant::now());
     exchange.matched.permit = Some(waited?);
     // What opened meanwhile lets nobody through who asked before.
     if exchange.matched.trial.is_none() && upstream.is_shut() {

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use super::exchange::Exchange;
 use super::forward::Place;
+use crate::context::Hedge;
 use crate::error::ErrorKind;
 use crate::http::Version;
 use crate::observe::Finished;
@@ -61,8 +62,8 @@ impl Times {
     fn of(exchange: &Exchange, now: Instant) -> Times {
         let timing = &exchange.context.timing;
         let started = timing.started.unwrap_or(now);
-        let asked = timing.upstream_started.unwrap_or(started);
         let answer = &exchange.answer;
+        let asked = answer.asked_at.unwrap_or(started);
         let total_us = micros(started, now);
         let tunnel = answer.head_at.filter(|_| answer.status == 101);
         let answered_us = tunnel.map_or(total_us, |began| micros(started, began));
@@ -116,9 +117,10 @@ fn log(exchange: &Exchange, place: &Place<'_>, times: &Times) {
         upstream: matched.upstream_name(),
         endpoint: matched.endpoint_name(),
         retries: context.timing.retries,
+        hedge: context.timing.hedge.map(Hedge::name),
         total_us: times.total_us,
         gateway_us: times.gateway_us,
-        connect_us: context.timing.connect_us,
+        connect_us: answer.connect_us,
         upstream_head_us: times.upstream_head_us,
         error: answer.error.map(ErrorKind::code),
         tls: context.tls.as_deref().map(tls).unwrap_or_default(),

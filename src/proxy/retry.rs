@@ -13,6 +13,7 @@ use crate::context::{RequestContext, RetryPlan};
 use crate::error::{ErrorKind, Retry};
 use crate::http::BodyFraming;
 use crate::http1::head::ResponseParser;
+use crate::http2::Incident;
 use crate::upstream::{Avoid, Endpoint, Upstream};
 
 /// Why a try ended without an answer to its client.
@@ -27,12 +28,21 @@ pub(super) struct Failed {
     pub reused: bool,
     /// Whether the time passed while the client was still sending.
     pub by_client: bool,
+    /// What failed others at once with it.
+    pub incident: Option<Incident>,
 }
 
 impl Failed {
     /// A try that failed on a connection of its own.
     pub fn of(kind: ErrorKind) -> Failed {
-        Failed { kind, stale: false, given_up: false, reused: false, by_client: false }
+        Failed {
+            kind,
+            stale: false,
+            given_up: false,
+            reused: false,
+            by_client: false,
+            incident: None,
+        }
     }
 
     fn trigger(&self) -> Option<Trigger> {
@@ -148,7 +158,7 @@ fn other(
 }
 
 /// Takes a retry out of the upstream's budget.
-fn pays(place: &Place<'_>, upstream: &Upstream) -> bool {
+pub(super) fn pays(place: &Place<'_>, upstream: &Upstream) -> bool {
     let paid = upstream.budget.take();
     if !paid {
         place.core.series.upstream(upstream.id.0, |it| it.retries_denied.increment());
@@ -156,11 +166,13 @@ fn pays(place: &Place<'_>, upstream: &Upstream) -> bool {
     paid
 }
 
-fn has_tries_left(plan: &RetryPlan, context: &RequestContext) -> bool {
-    context.timing.retries + 1 < u32::from(plan.tries)
+/// Whether another try may be begun beside those that were; one that was begun as a hedge is one.
+pub(super) fn has_tries_left(plan: &RetryPlan, context: &RequestContext) -> bool {
+    let hedges = u32::from(context.timing.hedge.is_some());
+    context.timing.retries + hedges + 1 < u32::from(plan.tries)
 }
 
-fn method(context: &RequestContext) -> &[u8] {
+pub(super) fn method(context: &RequestContext) -> &[u8] {
     context.request.text(context.request.method)
 }
 
@@ -196,7 +208,7 @@ impl Relayed {
 
 impl Answer {
     /// Whether the client has been told anything.
-    fn is_begun(&self) -> bool {
+    pub(super) fn is_begun(&self) -> bool {
         self.status != 0 || self.interim
     }
 
@@ -209,16 +221,20 @@ impl Answer {
 }
 
 impl Job<'_> {
-    /// Whether an answer with this head is given up for another try, which is paid for then.
+    /// Whether an answer with this head is given up for another try: for one that goes on, or for a
+    /// new one, which is paid for then.
     pub(super) fn gives_up(&self, answer: &Answer) -> bool {
         let Some(trigger) = RetryPlan::of_status(answer.head.status) else { return false };
         let plan = plan(self.matched);
         let Some(upstream) = &self.matched.upstream else { return false };
+        let tries_left = || {
+            let hedges = u32::from(self.was_hedged());
+            self.context.timing.retries + hedges + 1 < u32::from(plan.tries)
+        };
         !answer.is_begun()
             && self.replayable.get()
             && plan.allows(trigger, method(self.context))
-            && has_tries_left(plan, self.context)
-            && pays(self.place, upstream)
+            && (self.has_rival() || tries_left() && pays(self.place, upstream))
     }
 
     /// Whether this is tried again where its connection turns out to be stale.

@@ -4,12 +4,12 @@ use std::rc::Rc;
 
 use super::balance;
 use super::exchange::Exchange;
-use super::forward::Place;
+use super::forward::{Attempt, Place};
 use super::serve::Ended;
-use crate::context::Scope;
+use crate::context::{RequestContext, Scope};
 use crate::error::ErrorKind;
 use crate::filter::Reply;
-use crate::route::{Action, Respond};
+use crate::route::{Action, Respond, RoutePlan};
 use crate::upstream::{Avoid, Endpoint, Upstream, Wish};
 
 /// Chooses the upstream.
@@ -74,18 +74,54 @@ pub(super) fn pick(
     let endpoint = upstream.pick(&wish)?;
     matched.names_endpoint =
         balance::wants_cookie(&settings.balance, &wish, &upstream.name, &endpoint);
-    if !route.rewrites_host() {
-        return Ok(endpoint);
-    }
     let mut host = std::mem::take(&mut context.target.host_rewritten);
+    let written = write_host(route, context, place, upstream, &endpoint, &mut host);
+    context.target.host_rewritten = host;
+    written.map(|()| endpoint)
+}
+
+/// Picks an endpoint for a second try beside the first one: another that is sound, and what it is sent
+/// as Host where the route writes that. None where there is none, or its Host would be none.
+pub(super) fn pick_beside(
+    first: &Attempt<'_>,
+    upstream: &Upstream,
+) -> Option<(Rc<Endpoint>, Option<Vec<u8>>)> {
+    let Attempt { place, matched, context, .. } = *first;
+    let plans = matched.held.plans();
+    let route = plans.route()?;
+    let balance = &matched.settings().balance;
+    let mut tried = matched.tried.clone();
+    tried.push(first.endpoint.id);
+    let wish = Wish {
+        avoid: Avoid { tried: &tried, unsound: true },
+        now_ms: place.core.now_ms(),
+        ..balance::wish(route, matched.target, balance, context)
+    };
+    let endpoint = upstream.pick(&wish).ok()?;
+    let mut host = Vec::new();
+    write_host(route, context, place, upstream, &endpoint, &mut host).ok()?;
+    Some((endpoint, route.rewrites_host().then_some(host)))
+}
+
+/// Writes down what an endpoint is sent as Host, where the route says so.
+fn write_host(
+    route: &RoutePlan,
+    context: &RequestContext,
+    place: &Place<'_>,
+    upstream: &Upstream,
+    endpoint: &Endpoint,
+    host: &mut Vec<u8>,
+) -> Result<(), ErrorKind> {
+    if !route.rewrites_host() {
+        return Ok(());
+    }
     let mut scope = Scope::of_request(context, route.matched(context.path()));
     scope.listener = &place.listener().name;
     scope.upstream = &upstream.name;
     scope.endpoint = endpoint.plan.host();
-    let rewritten = route.upstream_host(&scope, &mut host);
+    let rewritten = route.upstream_host(&scope, host);
     if !matches!(rewritten, Ok(true)) {
         host.clear();
     }
-    context.target.host_rewritten = host;
-    rewritten.map(|_| endpoint)
+    rewritten.map(|_| ())
 }

@@ -219,7 +219,7 @@ impl Side<'_> {
 async fn copy(job: &Job<'_>, from: &Side<'_>, to: &Side<'_>, first: Buf, bytes: &mut u64) {
     let target = job.down.target(Some(job.lease.handle()));
     let stuck = Timer::new(&job.core.deadlines, target);
-    let progress = || job.down.timer.arm(Wait::Tunnel, job.settings().tunnel_timeout_ms);
+    let progress = || job.timer().arm(Wait::Tunnel, job.settings().tunnel_timeout_ms);
     let mut bit = Bit::Buf(first);
     loop {
         progress();

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::Ids;
+use super::routes::{Rule, add_param};
 use crate::config::decode::hint;
 use crate::config::read::Address;
 use crate::config::tree::Spanned;
@@ -42,6 +43,73 @@ pub(super) fn check(config: &Config<'_>, found: &mut Diagnostics) {
         }
     }
     check_directed(config, found);
+}
+
+/// A key may be a parameter of a path, which a route that leads to its upstream may not have: the first
+/// such route of each key is named.
+pub(super) fn warnings(
+    config: &Config<'_>,
+    rules: &[(&written::Route<'_>, &Rule)],
+    warnings: &mut Diagnostics,
+) {
+    let mut keys: HashMap<&str, Vec<ParamKey<'_>>> = HashMap::new();
+    for upstream in &config.upstreams {
+        let own = ParamKey::all(upstream);
+        if !own.is_empty() {
+            keys.insert(&upstream.name.value, own);
+        }
+    }
+    if keys.is_empty() {
+        return;
+    }
+    for (route, rule) in rules {
+        let names = rule.matcher.param_names();
+        for (upstream, zoned) in route.choosing() {
+            let Some(own) = keys.get_mut(&*upstream.value) else { continue };
+            // A zone that the route names goes before that of the shard.
+            let asks = |key: &ParamKey<'_>| !(zoned && key.of_shard);
+            for key in own.extract_if(.., |key| asks(key) && !names.contains(&&*key.param)) {
+                warnings.push(key.empty_on(route, upstream, &names));
+            }
+        }
+    }
+}
+
+/// A key of an upstream that is a parameter of a path.
+struct ParamKey<'c> {
+    /// Whether it is `shard.key`, and not `hash.key`.
+    of_shard: bool,
+    written: &'c Spanned<Box<str>>,
+    param: Box<str>,
+}
+
+impl<'c> ParamKey<'c> {
+    fn all(upstream: &'c written::Upstream) -> Vec<ParamKey<'c>> {
+        let balance = &upstream.balance;
+        let hash = balance.hash.as_ref().map(|hash| (false, &hash.value.key));
+        let shard = balance.shard.as_ref().map(|shard| (true, &shard.key));
+        let key =
+            |(of_shard, written): (_, &'c Spanned<Box<str>>)| match Source::parse(&written.value) {
+                Ok(Source::Path(param)) => Some(ParamKey { of_shard, written, param }),
+                _ => None,
+            };
+        hash.into_iter().chain(shard).filter_map(key).collect()
+    }
+
+    fn empty_on(
+        &self,
+        route: &written::Route<'_>,
+        upstream: &Spanned<Box<str>>,
+        names: &[&str],
+    ) -> Diagnostic {
+        let key = if self.of_shard { "shard.key" } else { "hash.key" };
+        let (upstream, id) = (&upstream.value, &route.id.value);
+        let message = format!("upstream `{upstream}`: `{key}` is empty on route `{id}`");
+        Diagnostic::warning(self.written.span(), message)
+            .label("its requests go anywhere")
+            .other(route.matcher.span(), format!("has no parameter `{}`", self.param))
+            .remedy(add_param(&self.param, names))
+    }
 }
 
 fn check_hash(upstream: &written::Upstream, found: &mut Diagnostics) {

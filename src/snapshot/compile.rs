@@ -93,6 +93,7 @@ pub fn compile_tree(
     ids.kept.take_over();
     found.append(upstreams::unused_upstreams(&config));
     rivals::warnings(&whole, &mut found);
+    balance::warnings(&config, &whole, &mut found);
     filters.warn(&mut found);
     found.append(take(&mut tls.files.warnings));
     Ok((snapshot(&config, (rules, chains), tls, ids, version), found))

@@ -204,6 +204,7 @@ pub(super) fn found(written: &written::Endpoint) -> Found {
         host: tls::host_of(&written.address.value).into(),
         weight: weight.unwrap_or(WEIGHT_DEFAULT),
         zone: written.zone.clone(),
+        priority: 0,
     }
 }
 
@@ -239,6 +240,7 @@ pub(super) fn endpoints(plan: &UpstreamPlan, found: &[Found], ids: &mut Ids) -> 
             authority: found.authority.clone(),
             weight: found.weight,
             zone: found.zone.clone(),
+            priority: found.priority,
         });
     }
     endpoints

@@ -14,6 +14,7 @@ use super::shared::connect_shared;
 use crate::base::buffer::Buf;
 use crate::error::ErrorKind;
 use crate::http1::conn::write_all;
+use crate::http2::Incident;
 use crate::io::connect::{connect_tcp, connect_unix};
 use crate::io::tls::{HandshakeError, HandshakeFailure, Session, handshake};
 use crate::io::{Shutdown, Stream, sleep_ms};
@@ -29,6 +30,21 @@ pub enum Spoken {
     Http1,
     /// HTTP/2
     Http2,
+}
+
+/// Why there is no connection.
+#[derive(Debug)]
+pub struct NoConnection {
+    /// What went wrong.
+    pub kind: ErrorKind,
+    /// What failed others too, who waited for the same connection.
+    pub incident: Option<Incident>,
+}
+
+impl From<ErrorKind> for NoConnection {
+    fn from(kind: ErrorKind) -> NoConnection {
+        NoConnection { kind, incident: None }
+    }
 }
 
 /// A pooled connection, where there is one that is alive.
@@ -48,7 +64,7 @@ pub async fn connect(
     connect_ms: u64,
     timeout_ms: u64,
     header: Vec<u8>,
-) -> Result<Lease, ErrorKind> {
+) -> Result<Lease, NoConnection> {
     if endpoint.spoken() == Spoken::Http2
         && let Some(lease) = connect_shared(endpoint, connect_ms, timeout_ms).await?
     {
@@ -61,7 +77,7 @@ pub async fn connect(
         // It has learned HTTP/2 since: the next connection is made for all.
         Spoken::Http2 => {
             let shared = connect_shared(endpoint, connect_ms, timeout_ms).await?;
-            shared.ok_or(ErrorKind::ProtocolMismatch)
+            shared.ok_or(ErrorKind::ProtocolMismatch.into())
         }
     }
 }

@@ -42,6 +42,8 @@ pub struct Found {
     pub weight: u32,
     /// Its zone, where one was given.
     pub zone: Option<Box<str>>,
+    /// See [`super::EndpointPlan::priority`].
+    pub priority: u16,
 }
 
 impl fmt::Display for Discover {

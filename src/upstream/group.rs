@@ -12,6 +12,7 @@ use super::balance::ewma::PeakEwma;
 use super::budget::Budget;
 use super::bulkhead::Bulkhead;
 use super::connect::Spoken;
+use super::incident::Incidents;
 use super::members::{Members, Wish};
 use super::plan::{
     BalancePlan, EndpointAddress, EndpointId, EndpointPlan, Protocol, UpstreamId, UpstreamPlan,
@@ -53,6 +54,11 @@ pub enum Outcome {
     Succeeded(Option<u64>),
     /// No answer, none in time, or that of a failed gateway.
     Failed,
+    /// The same, by what failed other tries at once; `first` is the one that counts for it.
+    FailedTogether {
+        /// Whether none was counted before.
+        first: bool,
+    },
     /// It says nothing of the endpoint.
     Neither,
 }
@@ -88,6 +94,8 @@ pub struct EndpointState {
     probes: Cell<u32>,
     /// Failures in a row.
     failures: Cell<u32>,
+    /// Failures of many requests at once.
+    incidents: Cell<Incidents>,
     /// Until when it is isolated on this worker for those.
     isolated_until_ms: Cell<Option<u64>>,
     latency: Cell<PeakEwma>,
@@ -116,6 +124,8 @@ pub struct Settings {
     pub open_ms: u64,
     /// See [`super::plan::BreakerPlan::adaptive`].
     pub adaptive: bool,
+    /// How long failures count.
+    pub window_ms: u64,
     /// See [`UpstreamPlan::retry`].
     pub retry: RetryPlan,
 }
@@ -133,6 +143,7 @@ impl Settings {
             consecutive: plan.breaker.endpoint.consecutive,
             open_ms: plan.breaker.open_ms,
             adaptive: plan.breaker.adaptive && !plan.breaker.is_off(),
+            window_ms: plan.breaker.window_ms,
             retry: plan.retry,
         }
     }
@@ -228,18 +239,37 @@ impl Upstream {
             }
             Outcome::Failed => {
                 tally.failed.increment();
-                endpoint.failures.set(endpoint.failures.get().saturating_add(1));
-                endpoint.observe(EWMA_FAILURE_US, now_ms);
-                let run =
-                    settings.consecutive > 0 && endpoint.failures.get() >= settings.consecutive;
-                if run && !endpoint.is_isolated() && self.members.borrow().may_isolate(endpoint.id)
-                {
-                    tally.isolated.increment();
-                    endpoint.isolated_until_ms.set(Some(now_ms + settings.open_ms));
-                    self.refresh();
+                self.fail(endpoint, tally, now_ms);
+            }
+            Outcome::FailedTogether { first } => {
+                let mut incidents = endpoint.incidents.get();
+                tally.failed.add(incidents.count(first, now_ms, settings.window_ms));
+                endpoint.incidents.set(incidents);
+                if first {
+                    self.fail(endpoint, tally, now_ms);
                 }
             }
         }
+    }
+
+    /// One failure more in a row.
+    fn fail(&self, endpoint: &Endpoint, tally: &Tally, now_ms: u64) {
+        let settings = self.settings.borrow();
+        endpoint.failures.set(endpoint.failures.get().saturating_add(1));
+        endpoint.observe(EWMA_FAILURE_US, now_ms);
+        let run = settings.consecutive > 0 && endpoint.failures.get() >= settings.consecutive;
+        if run && !endpoint.is_isolated() && self.members.borrow().may_isolate(endpoint.id) {
+            tally.isolated.increment();
+            endpoint.isolated_until_ms.set(Some(now_ms + settings.open_ms));
+            self.refresh();
+        }
+    }
+
+    /// Whether anything depends on how long answers take.
+    #[inline]
+    pub fn wants_times(&self) -> bool {
+        let settings = self.settings.borrow();
+        settings.adaptive || settings.balance.policy == Policy::Ewma
     }
 
     /// Its timeouts and bounds.
@@ -282,6 +312,7 @@ impl Endpoint {
                 in_flight: Cell::default(),
                 probes: Cell::default(),
                 failures: Cell::default(),
+                incidents: Cell::default(),
                 isolated_until_ms: Cell::default(),
                 latency: Cell::default(),
             }),
@@ -292,7 +323,10 @@ impl Endpoint {
     /// that are under way keep what was said before.
     pub fn renewed(self: Rc<Self>, plan: &EndpointPlan) -> Rc<Endpoint> {
         assert_eq!(self.id, plan.id, "an endpoint keeps its identity");
-        if self.plan.authority == plan.authority && self.plan.zone == plan.zone {
+        if self.plan.authority == plan.authority
+            && self.plan.zone == plan.zone
+            && self.plan.priority == plan.priority
+        {
             return self;
         }
         Rc::new(Endpoint { id: self.id, plan: plan.clone(), state: self.state.clone() })
@@ -306,6 +340,7 @@ impl Endpoint {
             self.isolated_until_ms.set(None);
             // What it is let try afterwards is judged by what comes of that.
             self.failures.set(0);
+            self.incidents.take();
         }
         changed
     }
@@ -389,6 +424,11 @@ impl Endpoint {
     /// Whether it is isolated on this worker, for failures in a row.
     pub(super) fn is_isolated(&self) -> bool {
         self.isolated_until_ms.get().is_some()
+    }
+
+    /// Whether it takes requests other than probes.
+    pub(super) fn is_in(&self) -> bool {
+        !self.is_isolated() && self.standing.get().share_permille > 0
     }
 
     /// How long it has taken to the head of an answer, in microseconds.

@@ -8,6 +8,7 @@ use super::balance::hash::Shares;
 use super::balance::{Balancer, View};
 use super::group::Endpoint;
 use super::plan::{BalancePlan, EndpointId, StickyPlan, Token, UpstreamPlan};
+use super::reserve;
 use super::standing::{Standing, WHOLE_PERMILLE};
 use crate::base::random::Random;
 use crate::limits::LOCALITY_SPARE_PERMILLE;
@@ -62,8 +63,13 @@ struct Roster {
     weights: Vec<u32>,
     plan: Arc<BalancePlan>,
     floor_percent: u64,
+    /// Whether zones that fail are left to others.
+    leaves_zones: bool,
     /// Whether what this worker has isolated is out: not where nobody else is in.
     isolates: bool,
+    /// Whether some stand in for others, and up to which priority number they take requests.
+    has_reserve: bool,
+    reach: Option<u16>,
 }
 
 /// Some of the endpoints, and a balancer over them.
@@ -130,7 +136,10 @@ impl Members {
                 weights: plan.endpoints.iter().map(|endpoint| endpoint.weight).collect(),
                 plan: plan.balance.clone(),
                 floor_percent: plan.breaker.floor_percent,
+                leaves_zones: plan.breaker.zone_error_percent > 0,
                 isolates: true,
+                has_reserve: reserve::has_reserve(&plan.endpoints),
+                reach: None,
                 endpoints,
             },
         };
@@ -160,19 +169,23 @@ impl Members {
             *self = Members::new(plan, endpoints, worker);
             return;
         }
-        let Roster { weights, plan: balance, floor_percent, .. } = &mut self.roster;
+        let Roster { weights, plan: balance, floor_percent, leaves_zones, .. } = &mut self.roster;
         *balance = now.clone();
         *floor_percent = plan.breaker.floor_percent;
+        *leaves_zones = plan.breaker.zone_error_percent > 0;
         weights.clear();
         weights.extend(plan.endpoints.iter().map(|endpoint| endpoint.weight));
         self.roster.endpoints = endpoints;
+        self.roster.has_reserve = reserve::has_reserve(&plan.endpoints);
         self.refresh();
     }
 
     /// Takes over what endpoints take now: after a change of weights, standings or isolation.
     pub fn refresh(&mut self) {
         let Members { roster, all, zones, local, .. } = self;
-        roster.isolates = roster.weight_in(None) > 0;
+        let mut weighted = roster.endpoints.iter().zip(&roster.weights);
+        roster.isolates = weighted.any(|(it, weight)| *weight > 0 && it.is_in());
+        roster.reach = roster.reached();
         all.refresh(roster);
         zones.iter_mut().for_each(|(_, set)| set.refresh(roster));
         if let Some(local) = local {
@@ -205,8 +218,8 @@ impl Members {
         let zone = wish.zone.or(local.as_ref().map(|local| &*local.zone));
         let named = zones.iter_mut().find(|(name, _)| Some(&**name) == zone).map(|(_, set)| set);
         let roster = &*roster;
-        match (wish.zone, local) {
-            (Some(_), _) => named?.pick(roster, wish, in_flight, random),
+        let picked = match (wish.zone, local) {
+            (Some(_), _) => named.and_then(|set| set.pick(roster, wish, in_flight, random)),
             (None, None) => all.pick(roster, wish, in_flight, random),
             (None, Some(local)) => {
                 // A key goes the same way each time, as long as the shares are the same.
@@ -217,14 +230,29 @@ impl Members {
                 let found = set.and_then(|set| set.pick(roster, wish, in_flight, random));
                 found.or_else(|| all.pick(roster, wish, in_flight, random))
             }
-        }
+        };
+        picked.or_else(|| roster.stand_in(wish, random))
     }
 
-    /// Whether enough stays in without one of its endpoints.
+    /// Whether enough stays in without one of its endpoints. A zone that fails counts as far as it
+    /// takes requests: one that is left to others is nothing that could take more.
     pub fn may_isolate(&self, endpoint: EndpointId) -> bool {
-        let left = self.roster.weight_in(Some(endpoint));
-        let total: u64 = self.roster.weights.iter().map(|weight| u64::from(*weight)).sum();
-        left > 0 && left * 100 >= self.roster.floor_percent * total
+        let Roster { endpoints, weights, floor_percent, leaves_zones, .. } = &self.roster;
+        let share = |index: u32| endpoints[index as usize].standing.get().share_permille;
+        let mut shares = vec![WHOLE_PERMILLE; endpoints.len()];
+        for (_, set) in self.zones.iter().filter(|_| *leaves_zones) {
+            let weighs = |index: &u32| weights[*index as usize] > 0;
+            let taken = set.members.iter().copied().filter(weighs).map(share).max().unwrap_or(0);
+            set.members.iter().for_each(|index| shares[*index as usize] = taken);
+        }
+        let (mut left, mut total) = (0, 0);
+        for ((it, weight), share) in endpoints.iter().zip(weights).zip(shares) {
+            let load = u64::from(*weight) * u64::from(share);
+            total += load;
+            left += if it.id != endpoint && it.is_in() { load } else { 0 };
+        }
+        // Where too little is left, those that stand in for them do.
+        left > 0 && left * 100 >= floor_percent * total || self.roster.stand_ins().next().is_some()
     }
 
     /// All of them, in the order of the plan.
@@ -234,13 +262,39 @@ impl Members {
 }
 
 impl Roster {
-    /// The weight of what is in without `more`. Whether standings leave enough in has been judged.
-    fn weight_in(&self, more: Option<EndpointId>) -> u64 {
-        let is_in = |it: &Endpoint| {
-            !it.is_isolated() && it.standing.get().share_permille > 0 && Some(it.id) != more
+    /// Up to which priority number endpoints take requests, as far as that is to be asked.
+    fn reached(&self) -> Option<u16> {
+        if !self.has_reserve {
+            return None;
+        }
+        let taken = |it: &Endpoint| if it.is_in() { it.standing.get().share_permille } else { 0 };
+        let all = self.endpoints.iter().zip(&self.weights);
+        let all = all.map(|(it, weight)| (it.plan.priority, *weight, taken(it)));
+        reserve::reach(all, self.floor_percent)
+    }
+
+    /// Whether it only stands in for others, which take all requests.
+    fn stands_by(&self, endpoint: &Endpoint) -> bool {
+        self.reach.is_some_and(|reach| endpoint.plan.priority > reach)
+    }
+
+    /// Those that could stand in for the ones that take all requests.
+    fn stand_ins(&self) -> impl Iterator<Item = usize> {
+        let all = self.endpoints.iter().zip(&self.weights).enumerate();
+        let able = |it: &Endpoint, weight: u32| weight > 0 && it.is_in() && self.stands_by(it);
+        all.filter(move |(_, (it, weight))| able(it, **weight)).map(|(index, _)| index)
+    }
+
+    /// One that stands in for all that a request may go to otherwise, of the lowest priority number.
+    fn stand_in(&self, wish: &Wish<'_>, random: &Random) -> Option<usize> {
+        let priority = |index: &usize| self.endpoints[*index].plan.priority;
+        let here = |index: &usize| {
+            let zone = self.endpoints[*index].plan.zone.as_deref();
+            (wish.zone.is_none() || zone == wish.zone) && self.is_free(*index, wish)
         };
-        let pairs = self.endpoints.iter().zip(&self.weights);
-        pairs.filter(|(it, _)| is_in(it)).map(|(_, weight)| u64::from(*weight)).sum()
+        let first = self.stand_ins().filter(here).map(|index| priority(&index)).min()?;
+        let able = || self.stand_ins().filter(here).filter(|index| priority(index) == first);
+        able().nth(random.below(able().count() as u64) as usize)
     }
 
     /// Thousandths of its share that an endpoint takes.
@@ -248,6 +302,7 @@ impl Roster {
         let endpoint = &self.endpoints[index];
         match endpoint.standing.get() {
             _ if self.isolates && endpoint.is_isolated() => 0,
+            _ if self.stands_by(endpoint) => 0,
             // Its share of the probes: one at a time.
             standing if standing.probing => WHOLE_PERMILLE,
             standing => standing.share_permille,
@@ -345,6 +400,10 @@ struct Look<'a> {
 }
 
 impl View for Look<'_> {
+    fn is_retry(&self) -> bool {
+        !self.wish.avoid.tried.is_empty()
+    }
+
     fn is_usable(&self, place: usize) -> bool {
         self.roster.is_free(self.used[place] as usize, self.wish)
     }

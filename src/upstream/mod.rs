@@ -16,6 +16,8 @@ pub mod pool;
 pub mod standing;
 pub mod trial;
 
+mod incident;
+mod reserve;
 mod shared;
 #[cfg(test)]
 mod testing;

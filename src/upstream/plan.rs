@@ -101,6 +101,8 @@ pub struct EndpointPlan {
     pub weight: u32,
     /// `zone`, where given.
     pub zone: Option<Box<str>>,
+    /// That of its SRV record, else 0: it stands in for endpoints with lower numbers (RFC 2782).
+    pub priority: u16,
 }
 
 impl EndpointPlan {

@@ -8,10 +8,11 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
-use super::connect::{Spoken, dial};
+use super::connect::{NoConnection, Spoken, dial};
 use super::group::Endpoint;
 use super::pool::Lease;
 use crate::error::ErrorKind;
+use crate::http2::Incident;
 use crate::http2::client::SharedStream;
 use crate::http2::origin::{Origin, drive};
 use crate::io::runtime::{catch_panic, within};
@@ -48,6 +49,8 @@ struct Making {
     outcome: RefCell<Option<Made>>,
     wakers: RefCell<Vec<Waker>>,
     waiting: Cell<usize>,
+    /// Its failure, which all that wait for it share.
+    failure: Incident,
 }
 
 /// What came of it: none where the endpoint speaks HTTP/1.
@@ -147,7 +150,8 @@ pub(super) async fn connect_shared(
     endpoint: &Rc<Endpoint>,
     connect_ms: u64,
     timeout_ms: u64,
-) -> Result<Option<Lease>, ErrorKind> {
+) -> Result<Option<Lease>, NoConnection> {
+    let awaited: RefCell<Option<Rc<Making>>> = RefCell::default();
     let waiting = async {
         let mut stillborn = 0;
         for _ in 0..UPSTREAM_HTTP2_WAITS_MAX {
@@ -161,6 +165,7 @@ pub(super) async fn connect_shared(
                 Some(making) => making,
                 None => make(endpoint, connect_ms),
             };
+            awaited.replace(Some(making.clone()));
             let Some(origin) = making.done().await? else { continue };
             // Others may take its places; one that ended at once would do so again.
             stillborn += usize::from(!origin.is_open());
@@ -170,7 +175,11 @@ pub(super) async fn connect_shared(
         }
         Err(ErrorKind::ConnectTimeout)
     };
-    within(timeout_ms, waiting).await.unwrap_or(Err(ErrorKind::ConnectTimeout))
+    let waited = within(timeout_ms, waiting).await.unwrap_or(Err(ErrorKind::ConnectTimeout));
+    waited.map_err(|kind| NoConnection {
+        kind,
+        incident: awaited.take().map(|making| making.failure.clone()),
+    })
 }
 
 /// Has a task of its own make a connection and drive it: whoever asked for it may go away.

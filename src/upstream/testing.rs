@@ -18,6 +18,7 @@ pub(super) fn plan(weights: &[u32]) -> UpstreamPlan {
         authority: format!("unix:/{index}").into(),
         weight: *weight,
         zone: None,
+        priority: 0,
     };
     UpstreamPlan {
         id: UpstreamId(0),

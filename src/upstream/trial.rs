@@ -70,6 +70,11 @@ impl Upstream {
         self.trials.standing.get().probing
     }
 
+    /// Whether it takes all of its requests.
+    pub fn is_whole(&self) -> bool {
+        self.trials.standing.get() == Standing::WHOLE
+    }
+
     /// Whether it takes nothing but probes.
     pub fn is_shut(&self) -> bool {
         self.trials.standing.get().share_permille == 0

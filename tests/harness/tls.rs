@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -303,6 +304,7 @@ pub struct TlsOrigin {
     protocols: Arc<Mutex<Vec<String>>>,
     ends: Arc<Mutex<Vec<bool>>>,
     held: Arc<Mutex<Option<Held>>>,
+    hangs: Arc<AtomicBool>,
 }
 
 /// The other half of a record, and where it goes.
@@ -341,6 +343,7 @@ impl TlsOrigin {
             protocols: Arc::default(),
             ends: Arc::default(),
             held: Arc::default(),
+            hangs: Arc::default(),
         };
         let of = origin.clone();
         std::thread::spawn(move || {
@@ -370,6 +373,11 @@ impl TlsOrigin {
         let held = self.held.lock().expect("nobody panics").take();
         let (mut socket, rest) = held.expect("half a record was sent");
         socket.write_all(&rest).expect("sent");
+    }
+
+    /// From now on requests of HTTP/1.1 are read, and nothing is said.
+    pub fn hang(&self) {
+        self.hangs.store(true, Ordering::SeqCst);
     }
 
     /// The heads that came.
@@ -403,6 +411,9 @@ impl TlsOrigin {
             let half = head.starts_with("GET /half ");
             let close = head.starts_with("GET /close ");
             self.heads.lock().expect("nobody panics").push(head);
+            if self.hangs.load(Ordering::SeqCst) {
+                continue;
+            }
             let more = if close { "Connection: close\r\n" } else { "" };
             let text = format!("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n{more}\r\nok");
             stream.write_all(text.as_bytes())?;

@@ -14,7 +14,7 @@ use crate::harness::{Client, PATIENCE, Proxy, Response, Settings, ms, pause, sho
 
 /// The proxy before an origin that speaks HTTP/2 on clear text.
 pub fn settings(driver: &'static str, origin: &str) -> Settings {
-    let lines = "protocol = \"http2\"\ntimeouts = { connect = \"1s\", response = \"1500ms\", \
+    let lines = "protocol = \"http2\"\ntimeouts = { connect = \"2500ms\", response = \"1500ms\", \
                  body = \"1s\", idle = \"5s\", tunnel = \"2s\" }";
     Settings::new(driver, origin).upstreams(upstream("main", &[endpoint(origin, 1)], lines))
 }

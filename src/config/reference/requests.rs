@@ -222,6 +222,13 @@ pub(super) const ROUTE: Section = Section {
             "For one try, up to the head of its answer.",
         ),
         key(
+            "retry.hedge_after",
+            "duration",
+            "as of an upstream",
+            "1 ms to a day",
+            "Time after which another endpoint is asked as well.",
+        ),
+        key(
             "retry.methods",
             "list of words",
             "as of an upstream",

@@ -313,6 +313,13 @@ pub(super) const UPSTREAM: Section = Section {
             "For one try, up to the head of its answer: 504, or the next try.",
         ),
         key(
+            "retry.hedge_after",
+            "duration",
+            "none",
+            "1 ms to a day",
+            "Time without the head of an answer after which another endpoint is asked as well ([retries.md](retries.md)).",
+        ),
+        key(
             "retry.methods",
             "list of words",
             "the idempotent ones",

@@ -148,6 +148,10 @@ impl Decode for Breaker {
 fn tier(section: &'static str, node: &Node, decoder: &mut Decoder) -> Option<Tier> {
     match &node.value {
         Value::Bool(false) => return Some(Tier { off: true, ..Tier::default() }),
+        // What the environment gives is text.
+        Value::String(text) if node.written.is_some() && &**text == "false" => {
+            return Some(Tier { off: true, ..Tier::default() });
+        }
         Value::Table(_) => {}
         _ => {
             let remedy = "write false, or a table such as { error_percent = 30 }";

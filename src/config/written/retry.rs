@@ -1,7 +1,8 @@
 //! `retry` of an upstream or a route
 
 use super::super::decode::{Decoder, Fields};
-use super::super::read::{boolean, choice, integer, list, size, timeout};
+use super::super::diagnostic::{Diagnostic, Span};
+use super::super::read::{boolean, choice, duration, integer, list, size, spanned, timeout};
 use super::super::tree::Node;
 use crate::limits::{RETRY_BODY_BYTES_MAX, RETRY_TRIES_MAX};
 
@@ -14,6 +15,8 @@ pub struct Retry {
     pub tries: Option<u8>,
     /// `per_try_timeout`, in milliseconds
     pub per_try_ms: Option<u64>,
+    /// `hedge_after`, in milliseconds
+    pub hedge_after_ms: Option<u64>,
     /// `budget_percent`: of upstreams only.
     pub budget_percent: Option<u32>,
     /// `methods`
@@ -63,6 +66,7 @@ impl Retry {
             "route.retry" => None,
             _ => f.optional("budget_percent", integer(0..=100)),
         };
+        let hedge_after = f.optional("hedge_after", spanned(hedge_after));
         let retry = Retry {
             on: f.optional(
                 "on",
@@ -72,6 +76,7 @@ impl Retry {
                 .optional("tries", integer(1..=RETRY_TRIES_MAX))
                 .and_then(|tries| u8::try_from(tries).ok()),
             per_try_ms: f.optional("per_try_timeout", timeout),
+            hedge_after_ms: hedge_after.as_ref().map(|after| after.value),
             budget_percent: percent.and_then(|percent| u32::try_from(percent).ok()),
             methods: f.optional(
                 "methods",
@@ -83,8 +88,48 @@ impl Retry {
             other_endpoint: f.optional("other_endpoint", boolean),
         };
         f.finish();
+        if let Some(after) = hedge_after {
+            retry.check_hedge(after.span(), decoder);
+        }
         Some(retry)
     }
+
+    /// Says why no request would ever be hedged, where that is so.
+    fn check_hedge(&self, span: Span, decoder: &mut Decoder) {
+        let after_ms = self.hedge_after_ms.unwrap_or(0);
+        let not_idempotent =
+            |methods: &Vec<&str>| methods.iter().all(|it| ["POST", "PATCH"].contains(it));
+        let (why, remedy) = if self.tries == Some(1) {
+            ("a hedge is a second try, and `tries` is 1", "write tries = 2")
+        } else if self.budget_percent == Some(0) {
+            (
+                "a hedge is paid for like a retry, and `budget_percent` is 0",
+                "write what it may cost",
+            )
+        } else if self.methods.as_ref().is_some_and(not_idempotent) {
+            ("only idempotent methods are hedged, and `methods` has none", "add \"GET\"")
+        } else if self.per_try_ms.is_some_and(|per_try_ms| per_try_ms <= after_ms) {
+            ("a try has ended before: `per_try_timeout` is no longer than this", "write less")
+        } else {
+            return;
+        };
+        let found = Diagnostic::error(span, why).label("never comes to it");
+        decoder.found.push(found.remedy(remedy));
+    }
+}
+
+/// A time after which a try is hedged. It is no deadline: the sweep has no part in it.
+fn hedge_after(node: &Node, decoder: &mut Decoder) -> Option<u64> {
+    let ms = duration(node, decoder)?;
+    if ms > 0 {
+        return Some(ms);
+    }
+    let found = Diagnostic::error(node.span.clone(), "every request would be sent twice");
+    let found = found
+        .label("no time to answer")
+        .remedy("write about the 95th percentile of the time to an answer's head");
+    decoder.found.push(found);
+    None
 }
 
 const TRIGGERS: &[(&str, Trigger)] = &[

@@ -200,6 +200,22 @@ impl<'t> Route<'t> {
         one.into_iter().chain(many.iter().map(|target| &target.upstream))
     }
 
+    /// The upstreams that choose an endpoint for it, and whether it names the zone.
+    pub fn choosing(&self) -> impl Iterator<Item = (&Spanned<Box<str>>, bool)> {
+        let own = match &self.action {
+            Action::Targets(targets) => &*targets.value,
+            _ => &[],
+        };
+        let own = own.iter().filter(|target| target.endpoint.is_none());
+        let own = own.map(|target| (&target.upstream, target.zone.is_some()));
+        let whole = match &self.action {
+            Action::Upstream(upstream) => Some((upstream, false)),
+            _ => None,
+        };
+        let all = own.chain(whole).filter(|_| self.endpoint.is_none());
+        all.map(|(upstream, zoned)| (upstream, zoned || self.zone.is_some()))
+    }
+
     /// The upstreams of which it names an endpoint, and that.
     pub fn directed(&self) -> impl Iterator<Item = (&Spanned<Box<str>>, &Spanned<Address>)> {
         let own = match &self.action {

@@ -136,7 +136,8 @@ async fn look(asked: Asked) -> Answered {
 async fn resolve(from: &Discover, last: &[Found]) -> Result<Answer, String> {
     let (targets, ttl, resolver) = match from {
         Discover::Dns { host, port, resolver } => {
-            let target = Target { host: host.clone(), port: *port, weight: WEIGHT_DEFAULT };
+            let target =
+                Target { host: host.clone(), port: *port, weight: WEIGHT_DEFAULT, priority: 0 };
             (vec![target], None, asking(*resolver)?)
         }
         Discover::Srv { name, resolver } => {
@@ -157,9 +158,17 @@ async fn resolve(from: &Discover, last: &[Found]) -> Result<Answer, String> {
     }
     let mut by_host = BTreeMap::new();
     let (mut good_for, mut lost) = (ttl.unwrap_or(Duration::MAX), None);
+    let first = targets.iter().map(|target| target.priority).min();
     while let Some(looked) = looks.join_next().await {
         let (host, addresses) = looked.map_err(|error| error.to_string())?;
-        let addresses = addresses.map_err(|error| format!("{host}: {error}"))?;
+        let mut of_host = targets.iter().filter(|target| target.host == host);
+        let addresses = match addresses {
+            // Who only stands in for others is no reason not to know those.
+            Err(error) if of_host.all(|target| Some(target.priority) != first) => {
+                Addresses::lost(known_of(&host, last), error)
+            }
+            looked => looked.map_err(|error| format!("{host}: {error}"))?,
+        };
         good_for = good_for.min(addresses.good_for);
         lost = lost.or(addresses.lost.map(|error| format!("{host}: {error}")));
         by_host.insert(host, addresses.all);
@@ -177,32 +186,38 @@ struct Target {
     host: Box<str>,
     port: u16,
     weight: u32,
+    priority: u16,
 }
 
-/// The targets of a service: those of the lowest priority number, which the others only stand in for
-/// (RFC 2782).
+/// The targets of a service, those of the lowest priority number first: the others only stand in for
+/// them (RFC 2782).
 async fn targets(resolver: &TokioResolver, name: &str) -> Result<(Vec<Target>, Duration), String> {
     let answer = resolver.lookup(name, RecordType::SRV).await.map_err(|error| reason(&error))?;
     let records = answer.answers();
     let ttl = records.iter().map(|record| record.ttl).min().unwrap_or_default();
-    let services = || {
-        records.iter().filter_map(|record| match &record.data {
-            RData::SRV(service) => Some(service),
-            _ => None,
-        })
-    };
-    let first = services().map(|service| service.priority).min();
-    let first = || services().filter(|service| Some(service.priority) == first);
+    let services = records.iter().filter_map(|record| match &record.data {
+        RData::SRV(service) => Some(service),
+        _ => None,
+    });
+    let mut services: Vec<_> = services.collect();
+    services.sort_by_key(|service| service.priority);
     // Where no weight is above 0 there is none to go by, and next to others 0 is very little.
-    let weightless = first().all(|service| service.weight == 0);
-    let targets: Vec<Target> = first()
+    let weighed = services.iter().filter(|service| service.weight > 0);
+    let weighed: BTreeSet<u16> = weighed.map(|service| service.priority).collect();
+    let weight = |priority, weight: u16| match weighed.contains(&priority) {
+        true => u32::from(weight).max(1),
+        false => WEIGHT_DEFAULT,
+    };
+    let targets: Vec<Target> = services
+        .iter()
         // A single dot: the service is decidedly not there.
         .filter(|service| !service.target.is_root())
         .take(DISCOVERY_TARGETS_MAX)
         .map(|service| Target {
             host: service.target.to_ascii().to_ascii_lowercase().into(),
             port: service.port,
-            weight: if weightless { WEIGHT_DEFAULT } else { u32::from(service.weight).max(1) },
+            weight: weight(service.priority, service.weight),
+            priority: service.priority,
         })
         .collect();
     match targets.is_empty() {
@@ -217,6 +232,13 @@ struct Addresses {
     good_for: Duration,
     /// Why those of one family are not known, or are those that were.
     lost: Option<String>,
+}
+
+impl Addresses {
+    fn lost(known: Vec<IpAddr>, error: String) -> Addresses {
+        let all = known.into_iter().collect();
+        Addresses { all, good_for: Duration::MAX, lost: Some(error) }
+    }
 }
 
 /// Both families of addresses of a name. Of one that is lost the `known` ones stay: a name server that
@@ -283,9 +305,12 @@ fn endpoints(
                 host: bare(&target.host).into(),
                 weight: 0,
                 zone: None,
+                priority: target.priority,
             });
-            // Two targets may have one address.
-            entry.weight = (entry.weight + target.weight).min(WEIGHT_MAX);
+            // Two targets may have one address; it is what the first of them says.
+            if entry.priority == target.priority {
+                entry.weight = (entry.weight + target.weight).min(WEIGHT_MAX);
+            }
         }
     }
     match found.len() {

@@ -23,6 +23,7 @@ fn found(ports: &[u16]) -> Arc<[Found]> {
             host: "orders.test".into(),
             weight: 100,
             zone: None,
+            priority: 0,
         }
     };
     ports.iter().map(endpoint).collect()

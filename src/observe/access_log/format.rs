@@ -33,6 +33,7 @@ pub enum Format {
     /// | `bytes_in`, `bytes_out` | bytes of the request's and of the answer's body |
     /// | `listener`, `route`, `upstream`, `endpoint` | names as configured |
     /// | `retries` | times that the request was sent again |
+    /// | `hedge` | where two endpoints were asked: `won` if the second answered, else `lost`; `null` where one was |
     /// | `t_total_us` | from then to the answer's last byte, in microseconds |
     /// | `t_gw_us` | the part of it that the upstream had no part in |
     /// | `t_up_connect_us` | time to connect, `null` on a connection that was at hand |
@@ -124,17 +125,12 @@ fn json(record: &AccessRecord<'_>, dates: &mut DateText, out: &mut Vec<u8>) {
     name(out, b"\",\"upstream\":\"", record.upstream.as_bytes());
     name(out, b"\",\"endpoint\":\"", record.endpoint.as_bytes());
     integer(out, b"\",\"retries\":", u64::from(record.retries));
+    word(out, b",\"hedge\":", record.hedge);
     integer(out, b",\"t_total_us\":", record.total_us);
     integer(out, b",\"t_gw_us\":", record.gateway_us);
     optional(out, b",\"t_up_connect_us\":", record.connect_us);
     optional(out, b",\"t_up_head_us\":", record.upstream_head_us);
-    match record.error {
-        Some(code) => {
-            name(out, b",\"error\":\"", code.as_bytes());
-            out.push(b'"');
-        }
-        None => out.extend_from_slice(b",\"error\":null"),
-    }
+    word(out, b",\"error\":", record.error);
     integer(out, b",\"config_version\":", record.config_version);
     integer(out, b",\"worker\":", record.worker as u64);
     text(out, b",\"referer\":\"", record.referer);
@@ -190,6 +186,18 @@ fn optional(out: &mut Vec<u8>, key: &[u8], value: Option<u64>) {
     }
 }
 
+/// One of our own words, which needs no escape.
+fn word(out: &mut Vec<u8>, key: &[u8], value: Option<&str>) {
+    out.extend_from_slice(key);
+    match value {
+        Some(word) => {
+            name(out, b"\"", word.as_bytes());
+            out.push(b'"');
+        }
+        None => out.extend_from_slice(b"null"),
+    }
+}
+
 /// Bytes of the longest record: every byte of every text as `\u00XX`, and room for what is not text.
 pub const RECORD_BYTES_MAX: usize = 6
     * (3 * ACCESS_LOG_TEXT_BYTES_MAX
@@ -230,6 +238,7 @@ mod tests {
             upstream: "orders",
             endpoint: "127.0.0.1:9001",
             retries: 1,
+            hedge: None,
             total_us: 1_250,
             gateway_us: 50,
             connect_us: None,
@@ -302,7 +311,7 @@ mod tests {
              \"path\":\"/orders/17\",\"query\":\"full=1\",\"protocol\":\"HTTP/1.1\",\
              \"status\":200,\"bytes_in\":0,\"bytes_out\":1024,\"listener\":\"public\",\
              \"route\":\"orders\",\"upstream\":\"orders\",\"endpoint\":\"127.0.0.1:9001\",\
-             \"retries\":1,\"t_total_us\":1250,\"t_gw_us\":50,\"t_up_connect_us\":null,\
+             \"retries\":1,\"hedge\":null,\"t_total_us\":1250,\"t_gw_us\":50,\"t_up_connect_us\":null,\
              \"t_up_head_us\":1100,\"error\":null,\"config_version\":3,\"worker\":1,\
              \"referer\":\"https://shop.example.com/\",\"user_agent\":\"curl/8.5.0\",\"tls_version\":\"\",\"tls_cipher\":\"\",\
              \"tls_sni\":\"\",\"client_cert_subject\":\"\"}"
@@ -363,6 +372,7 @@ mod tests {
             upstream: &names,
             endpoint: &names,
             retries: u32::MAX,
+            hedge: Some("lost"),
             total_us: u64::MAX,
             gateway_us: u64::MAX,
             connect_us: Some(u64::MAX),

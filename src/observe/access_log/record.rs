@@ -42,6 +42,9 @@ pub struct AccessRecord<'a> {
     pub endpoint: &'a str,
     /// Times that the request was sent again.
     pub retries: u32,
+    /// Whether the second of two endpoints that were asked at once has answered: `won` or `lost`; none
+    /// where only one was asked.
+    pub hedge: Option<&'static str>,
     /// From then to the last byte of the answer, in microseconds.
     pub total_us: u64,
     /// The part of that which the upstream had no part in, in microseconds.
@@ -117,6 +120,7 @@ pub(crate) mod testing {
             upstream: "u",
             endpoint: "127.0.0.1:9001",
             retries: 0,
+            hedge: None,
             total_us: 0,
             gateway_us: 0,
             connect_us: None,

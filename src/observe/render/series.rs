@@ -68,6 +68,12 @@ fn write_upstreams(upstreams: &[Entry<UpstreamView>], text: &mut Exposition) {
     let denied = "ringway_retries_denied_total";
     let denied = Family::counter(denied, "Requests not tried again: the budget was spent.");
     labelled.write(denied, |upstream| upstream.retries_denied, text);
+    let hedges =
+        Family::counter("ringway_hedges_total", "Requests that two endpoints were asked for.");
+    labelled.write(hedges, |upstream| upstream.hedges, text);
+    let won = "ringway_hedges_won_total";
+    let won = Family::counter(won, "Requests that the second of two endpoints answered.");
+    labelled.write(won, |upstream| upstream.hedges_won, text);
     let queue = "ringway_upstream_queue_length";
     let queue = Family::gauge(queue, "Requests that wait for a place at an upstream.");
     labelled.write(queue, |upstream| upstream.queue, text);

@@ -50,6 +50,10 @@ pub struct UpstreamSeries {
     pub queue_ms: Counter,
     /// Requests that may be in flight, where that follows how long answers take.
     pub limit: Gauge,
+    /// Requests that a second endpoint was asked for while the first had no answer.
+    pub hedges: Counter,
+    /// How many of those the second one answered.
+    pub hedges_won: Counter,
 }
 
 /// What is counted of an endpoint.

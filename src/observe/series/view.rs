@@ -74,6 +74,10 @@ pub struct UpstreamView {
     pub queue_ms: u64,
     /// See [`UpstreamSeries::limit`].
     pub limit: u64,
+    /// See [`UpstreamSeries::hedges`].
+    pub hedges: u64,
+    /// See [`UpstreamSeries::hedges_won`].
+    pub hedges_won: u64,
 }
 
 /// An [`EndpointSeries`].
@@ -149,6 +153,8 @@ impl Sum<UpstreamSeries> for UpstreamView {
         self.queued += block.queued.get();
         self.queue_ms += block.queue_ms.get();
         self.limit += block.limit.get();
+        self.hedges += block.hedges.get();
+        self.hedges_won += block.hedges_won.get();
     }
 
     fn is_touched(&self) -> bool {

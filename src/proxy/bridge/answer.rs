@@ -211,10 +211,10 @@ async fn relay_stream(
     let write_ms = job.listener().write_timeout_ms;
     let mut batch = Batch::default();
     loop {
-        job.down.timer.arm(Wait::ResponseBody, job.settings().body_timeout_ms);
+        job.timer().arm(Wait::ResponseBody, job.settings().body_timeout_ms);
         origin.read_batch(&mut batch).await.map_err(|_| ErrorKind::ResponseIncomplete)?;
         let (length, last) = (batch.unsent(), batch.is_last());
-        let progress = || job.down.timer.arm(Wait::ClientWrite, write_ms);
+        let progress = || job.timer().arm(Wait::ClientWrite, write_ms);
         let sent = client.send_batch(&mut batch, progress).await;
         sent.map_err(|_| ErrorKind::ClientAborted)?;
         answer.bytes += length as u64;
@@ -233,7 +233,7 @@ async fn send(part: Part, chunked: bool, job: &Job<'_>) -> Result<(), ErrorKind>
         return write_client(&mut out, job).await.map_err(|_| ErrorKind::ClientAborted);
     };
     let write_ms = job.listener().write_timeout_ms;
-    let progress = || job.down.timer.arm(Wait::ClientWrite, write_ms);
+    let progress = || job.timer().arm(Wait::ClientWrite, write_ms);
     let sent = match part {
         Part::Data(bytes, last) => client.send_data(bytes, last, progress).await,
         Part::Trailers(trailers) => client.send_trailers(trailers),
@@ -309,7 +309,7 @@ impl Source {
         let Some(origin) = job.origin.get() else {
             return self.next_of_connection(&mut answer.head.bytes, job).await;
         };
-        job.down.timer.arm(Wait::ResponseBody, job.settings().body_timeout_ms);
+        job.timer().arm(Wait::ResponseBody, job.settings().body_timeout_ms);
         let piece = origin.read().await.map_err(|_| ErrorKind::ResponseIncomplete)?;
         Ok(Part::of(piece, origin.is_end()))
     }
@@ -341,7 +341,7 @@ impl Source {
     /// Reads more of a connection. True at the end of a body that ends with it.
     async fn receive(&mut self, bytes: &mut Buf, job: &Job<'_>) -> Result<bool, ErrorKind> {
         next_buffer(bytes, self.decoder.left());
-        job.down.timer.arm(Wait::ResponseBody, job.settings().body_timeout_ms);
+        job.timer().arm(Wait::ResponseBody, job.settings().body_timeout_ms);
         if self.slow {
             *bytes = Buf::empty();
             // A failure shows in the read that follows.
@@ -351,7 +351,7 @@ impl Source {
         let (result, back) = job.stream().read(std::mem::take(bytes)).await;
         *bytes = back;
         // Events that trickle in do not hold a buffer between two of them.
-        self.slow = job.down.timer.waited_ms() >= SWEEP_MS;
+        self.slow = job.timer().waited_ms() >= SWEEP_MS;
         match result {
             Ok(0) if self.decoder.is_until_close() && !job.was_cut() => Ok(true),
             Ok(0) | Err(_) => Err(ErrorKind::ResponseIncomplete),

@@ -55,7 +55,7 @@ async fn begin(upload: &Upload, answer: &mut Answer, job: &Job<'_>) -> Result<()
     let tunnel = edit.upgrade.is_some();
     let head = encode_request(&job.context.request, &edit, job.scheme())?;
     let end = upload.whole && upload.in_hand == 0 && !tunnel;
-    job.down.timer.arm(Wait::UpstreamWrite, job.settings().body_timeout_ms);
+    job.timer().arm(Wait::UpstreamWrite, job.settings().body_timeout_ms);
     let begun = origin.begin(head, end).await;
     let stream = begun.map_err(|broken| broken.kind(false))?;
     job.tunnel_begun.set(tunnel);

@@ -19,6 +19,11 @@ pub trait View {
     /// Whether it can take this request.
     fn is_usable(&self, index: usize) -> bool;
 
+    /// Whether the request was sent elsewhere before.
+    fn is_retry(&self) -> bool {
+        false
+    }
+
     /// Requests in flight there.
     fn in_flight(&self, index: usize) -> u32;
 
@@ -95,6 +100,9 @@ impl Balancer {
     #[inline]
     pub fn pick(&mut self, view: &impl View, random: &Random) -> Option<usize> {
         match &mut self.kind {
+            Kind::RoundRobin(turns) if view.is_retry() => {
+                turns.pick_again(|index| view.is_usable(index))
+            }
             Kind::RoundRobin(turns) => turns.pick(|index| view.is_usable(index)),
             Kind::LeastRequest(alias) => least_request::pick(alias, view, random),
             Kind::Ewma(alias) => ewma::pick(alias, view, random),

@@ -53,6 +53,15 @@ impl RoundRobin {
         self.turns = Turns::over(&self.entries);
     }
 
+    /// The same for a request that was sent elsewhere before: it takes nobody's turn. Otherwise a retry
+    /// behind each failure would bring the turn back to the endpoint that fails.
+    pub fn pick_again(&mut self, usable: impl Fn(usize) -> bool) -> Option<usize> {
+        match &mut self.turns {
+            Some(turns) => turns.pick_spare(usable),
+            None => self.pick(usable),
+        }
+    }
+
     /// The next endpoint among those that `usable` lets through; weight 0 is never chosen.
     pub fn pick(&mut self, usable: impl Fn(usize) -> bool) -> Option<usize> {
         if let Some(turns) = &mut self.turns {
@@ -96,9 +105,10 @@ impl Turns {
     fn pick(&mut self, usable: impl Fn(usize) -> bool) -> Option<usize> {
         let picked = self.ring[self.next] as usize;
         self.next = self.after(self.next);
-        if usable(picked) {
-            return Some(picked);
-        }
+        if usable(picked) { Some(picked) } else { self.pick_spare(usable) }
+    }
+
+    fn pick_spare(&mut self, usable: impl Fn(usize) -> bool) -> Option<usize> {
         let mut place = self.spare;
         for _ in 0..self.ring.len() {
             let index = self.ring[place] as usize;
@@ -171,6 +181,26 @@ mod tests {
         (0..400).filter_map(|_| balance.pick(|index| index != 3)).for_each(|it| counts[it] += 1);
         assert!(counts[1] == 0 && counts[3] == 0, "{counts:?}");
         assert!([0, 2, 4].iter().all(|it| (132..=135).contains(&counts[*it])), "{counts:?}");
+    }
+
+    /// One of three that fails gets a third of the first tries, whatever is tried again elsewhere.
+    #[test]
+    fn retries_take_nobodys_turn() {
+        for weights in [[1, 1, 1], [1, 2, 3]] {
+            let mut balance = RoundRobin::new(weights.into_iter());
+            let (mut first, mut second) = ([0_usize; 3], [0; 3]);
+            for _ in 0..120 {
+                let picked = balance.pick(|_| true).expect("all are usable");
+                first[picked] += 1;
+                if picked == 0 {
+                    second[balance.pick_again(|index| index != 0).expect("two are")] += 1;
+                }
+            }
+            let sum: u64 = weights.iter().sum();
+            let share = 120 / sum as usize;
+            assert!(first[0].abs_diff(share) <= 1, "{weights:?}: {first:?}");
+            assert!(second[0] == 0 && second[1] > 0 && second[2] > 0, "{weights:?}: {second:?}");
+        }
     }
 
     #[test]

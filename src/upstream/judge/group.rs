@@ -12,6 +12,7 @@ use crate::limits::ZONES_MAX;
 use crate::observe::render::UpstreamStanding;
 use crate::upstream::heads::HeadsView;
 use crate::upstream::plan::UpstreamPlan;
+use crate::upstream::reserve;
 use crate::upstream::standing::{Standing, Standings};
 
 /// One upstream.
@@ -248,7 +249,7 @@ impl Group {
                 weight_in += u64::from(endpoint.weight) * u64::from(member.own.share_permille > 0);
             }
         }
-        let floor = weight_in * 100 < plan.breaker.floor_percent * weight;
+        let floor = weight_in * 100 < plan.breaker.floor_percent * weight && !self.stands_in();
         if floor != self.floor {
             self.floor = floor;
             let percent = weight_in * 100 / weight.max(1);
@@ -263,6 +264,15 @@ impl Group {
             let own = if floor { Standing::WHOLE } else { member.own };
             member.standing = lesser(own, zone);
         }
+    }
+
+    /// Whether enough of some priority number is in, so that those take the requests of the others.
+    fn stands_in(&self) -> bool {
+        let plan = &*self.plan;
+        let all = self.members.iter().zip(&plan.endpoints);
+        let all = all.map(|(it, plan)| (plan.priority, plan.weight, it.own.share_permille));
+        reserve::has_reserve(&plan.endpoints)
+            && reserve::reach(all, plan.breaker.floor_percent).is_some()
     }
 
     /// Adds those of its standings that are not whole.

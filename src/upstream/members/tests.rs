@@ -132,6 +132,82 @@ fn failures_in_a_row_isolate_at_once_and_for_a_time() {
     assert!(counts(&upstream, 3, 30, &any)[1] > 0);
 }
 
+/// The floor is that of the zones that take requests (docs/health.md): what is in a zone that is left
+/// neither keeps a dead endpoint in, nor stands in for the last one of the zone that lives.
+#[test]
+fn a_zone_that_is_left_counts_for_no_floor() {
+    let mut plan = plan(&["a", "a", "a", "b", "b"], |_| {});
+    plan.breaker.zone_error_percent = 50;
+    let (upstream, endpoints) = start(&plan, (0, 1));
+    let fail = |index: usize| {
+        let tally = plan.endpoints[index].tallies.of(0, 1);
+        (0..3).for_each(|_| upstream.finish(&endpoints[index], Outcome::Failed, tally, 0));
+        endpoints[index].is_isolated()
+    };
+    for zone in [Standing::OUT, Standing::PROBING, Standing::part(50)] {
+        endpoints[..3].iter().for_each(|it| assert!(it.set_standing(zone)));
+        upstream.refresh();
+        assert!(fail(3), "{zone:?}: half of the living zone stays");
+        assert!(!fail(4), "{zone:?}: nobody else is there");
+        upstream.sweep(plan.breaker.open_ms);
+        endpoints[..3].iter().for_each(|it| assert!(it.set_standing(Standing::WHOLE)));
+    }
+    // Where all come back alike, all count.
+    endpoints.iter().for_each(|it| assert!(it.set_standing(Standing::part(100))));
+    upstream.refresh();
+    assert_eq!([fail(3), fail(4), fail(0)], [true, true, false]);
+}
+
+/// RFC 2782: who has a higher priority number takes requests only where those of lower ones do not,
+/// or where a request has tried them.
+#[test]
+fn reserves_stand_in() {
+    let mut plan = plan(&["", "", "", ""], |_| {});
+    (plan.endpoints[2].priority, plan.endpoints[3].priority) = (1, 2);
+    let (upstream, endpoints) = start(&plan, (0, 1));
+    let any = Wish::default();
+    assert_eq!(counts(&upstream, 4, 30, &any), [15, 15, 0, 0]);
+    let tried = [EndpointId(0), EndpointId(1)];
+    let other = Wish { avoid: Avoid { tried: &tried, ..any.avoid }, ..any };
+    assert_eq!(counts(&upstream, 4, 30, &other), [0, 0, 30, 0]);
+    let fail = |index: usize| {
+        let tally = plan.endpoints[index].tallies.of(0, 1);
+        (0..3).for_each(|_| upstream.finish(&endpoints[index], Outcome::Failed, tally, 0));
+    };
+    fail(0);
+    assert_eq!(counts(&upstream, 4, 30, &any), [0, 30, 0, 0], "half of them is enough");
+    fail(1);
+    assert_eq!(counts(&upstream, 4, 30, &any), [0, 0, 30, 0]);
+    fail(2);
+    assert_eq!(counts(&upstream, 4, 30, &any), [0, 0, 0, 30]);
+    upstream.sweep(plan.breaker.open_ms);
+    assert_eq!(counts(&upstream, 4, 30, &any), [15, 15, 0, 0]);
+    // What comes back is not drowned: who stood in goes on beside it.
+    endpoints[..2].iter().for_each(|it| assert!(it.set_standing(Standing::part(100))));
+    upstream.refresh();
+    assert_eq!(counts(&upstream, 4, 120, &any), [10, 10, 100, 0]);
+}
+
+/// One incident is one failure in a row, however many requests it fails (docs/health.md).
+#[test]
+fn what_fails_together_is_one_failure_in_a_row() {
+    let plan = plan(&["", "", ""], |_| {});
+    let (upstream, endpoints) = start(&plan, (0, 1));
+    let tally = plan.endpoints[1].tallies.of(0, 1);
+    let incident = |now_ms| {
+        for first in [true, false, false, false, false] {
+            upstream.finish(&endpoints[1], Outcome::FailedTogether { first }, tally, now_ms);
+        }
+    };
+    let failed = || plan.endpoints[1].tallies.totals().failed;
+    incident(0);
+    assert_eq!((failed(), endpoints[1].is_isolated()), (1, false));
+    incident(plan.breaker.window_ms);
+    assert_eq!((failed(), endpoints[1].is_isolated()), (2, false), "long after the first");
+    incident(plan.breaker.window_ms + 1);
+    assert_eq!((failed(), endpoints[1].is_isolated()), (11, true), "the third in a row");
+}
+
 #[test]
 fn isolation_outlives_a_reload() {
     let plan = plan(&["", "", ""], |_| {});

@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
-"""Origins that fail as they are told: one process, an endpoint on each port that is given.
+"""Origins that fail as they are told: `origins.py PORT...`, one process, an endpoint on each port.
 
-Commands are lines of JSON on the control port, each answered by one:
+Commands are lines of JSON on standard input, each answered by one on standard output. The first line
+there comes unasked, once every endpoint listens; with the end of the input the process ends.
   {"port": 19100, "mode": "slow", "seconds": 0.4}    from now on this endpoint does so
+  {"port": 19100, ..., "checked": true}              and answers checks as if nothing were amiss
   {"counts": true}                                   {port: {tenth of a second: requests}}
+  {"tries": true}                                    [[time, port, path, mode]] of requests, in order
   {"reset": true}                                    all answer at once again, and count from nothing
 """
 
@@ -16,7 +19,8 @@ import struct
 import sys
 import time
 
-HOST = "127.0.0.1"
+# Endpoints are told apart by their ports: the host that a port stands for is a matter of the network.
+ANY, HOST = "0.0.0.0", "127.0.0.1"
 # A check that looks for its end reads the whole of it.
 BODY = b"x" * 1020 + b"end\n"
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(BODY)
@@ -66,8 +70,10 @@ class Connection(asyncio.Protocol):
 class Endpoint:
     """One port, and what it does with those who come."""
 
-    def __init__(self, port):
+    def __init__(self, port, tries):
         self.port, self.connections, self.counts = port, set(), collections.Counter()
+        # Those of all endpoints, in the order in which they came.
+        self.tries = tries
         self.listener, self.flapping, self.fillers = None, None, []
         self.mode, self.terms, self.since = "answer", {}, 0.0
 
@@ -136,12 +142,15 @@ class Endpoint:
                 await asyncio.sleep(seconds)
 
     def on_request(self, connection, path):
-        if path != CHECK_PATH:
-            self.counts[int(time.monotonic() * TICKS_PER_SECOND)] += 1
-        mode = self.mode
+        now, mode = time.monotonic(), self.mode
         if mode == "burst":
             on, off = self.terms["on"], self.terms["off"]
-            mode = "fail" if (time.monotonic() - self.since) % (on + off) < on else "answer"
+            mode = "fail" if (now - self.since) % (on + off) < on else "answer"
+        if path != CHECK_PATH:
+            self.counts[int(now * TICKS_PER_SECOND)] += 1
+            self.tries.append((now, self.port, path, mode))
+        if path == CHECK_PATH and self.terms.get("checked"):
+            mode = "answer"
         if mode in ("hang", "hang-accept"):
             connection.waiting = True
         elif mode == "fail":
@@ -175,44 +184,47 @@ def later(seconds, call, *args):
 def bound(port, backlog):
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.bind((HOST, port))
+    listener.bind((ANY, port))
     listener.listen(backlog)
     listener.setblocking(False)
     return listener
 
 
-async def obey(endpoints, command):
+async def obey(endpoints, tries, command):
     """Does what one line says; the answer."""
     if command.get("reset"):
         for endpoint in endpoints.values():
             await endpoint.set("answer")
             endpoint.counts.clear()
+        tries.clear()
     elif command.get("counts"):
         return {port: endpoint.counts for port, endpoint in endpoints.items()}
+    elif command.get("tries"):
+        return tries
     else:
         terms = {key: value for key, value in command.items() if key not in ("port", "mode")}
         await endpoints[command["port"]].set(command["mode"], **terms)
     return {}
 
 
-async def serve(control, ports):
-    endpoints = {port: Endpoint(port) for port in ports}
+async def serve(ports):
+    tries = []
+    endpoints = {port: Endpoint(port, tries) for port in ports}
     for endpoint in endpoints.values():
         await endpoint.listen()
+    commands = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(commands), sys.stdin)
+    say({})
+    while line := await commands.readline():
+        say(await obey(endpoints, tries, json.loads(line)))
 
-    async def converse(reader, writer):
-        with contextlib.suppress(ConnectionError):
-            while line := await reader.readline():
-                answer = await obey(endpoints, json.loads(line))
-                writer.write(json.dumps(answer).encode() + b"\n")
-                await writer.drain()
-        writer.close()
 
-    # Whoever sees this port open may use all of the others.
-    server = await asyncio.start_server(converse, HOST, control)
-    await server.serve_forever()
+def say(answer):
+    # Who asks waits for it: this blocks for as long as a pipe takes.
+    print(json.dumps(answer), flush=True)
 
 
 if __name__ == "__main__":
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(serve(int(sys.argv[1]), [int(port) for port in sys.argv[2:]]))
+        asyncio.run(serve([int(port) for port in sys.argv[1:]]))

@@ -3,9 +3,11 @@
 import asyncio
 import collections
 import contextlib
+import itertools
+import math
 import re
 
-from harness import HOST
+from origins import HOST
 
 # Opened before the first request, and used in turn: every worker gets its part.
 CONNECTIONS = 32
@@ -62,7 +64,7 @@ class Connection(asyncio.Protocol):
     def ask(self, due):
         self.due = due
         self.load.busy.add(self)
-        self.transport.write(self.load.request)
+        self.transport.write(self.load.request())
 
     def data_received(self, data):
         self.buffer += data
@@ -97,30 +99,39 @@ class Connection(asyncio.Protocol):
 
 
 class Load:
-    """`per_second` GETs of `path`, each of which is to get `body`."""
+    """`per_second` GETs below `path`, each with a number of its own, and each to get `body`."""
 
-    def __init__(self, port, path, per_second, body):
+    def __init__(self, port, path, per_second, body, connections=CONNECTIONS):
         self.port, self.per_second, self.body = port, per_second, body
-        self.request = f"GET {path} HTTP/1.1\r\nHost: {HOST}\r\n\r\n".encode()
+        self.path, self.sent, self.connections = path, 0, connections
+        self.stopped = False
         self.idle, self.busy, self.opening = collections.deque(), set(), set()
         self.samples, self.in_flight_most = [], 0
 
     async def open(self):
         """Connects as many clients as there are before the load begins."""
-        for _ in range(CONNECTIONS):
+        for _ in range(self.connections):
             self.idle.append(await self.connect())
+
+    def request(self):
+        self.sent += 1
+        return f"GET {self.path}/{self.sent} HTTP/1.1\r\nHost: {HOST}\r\n\r\n".encode()
 
     async def connect(self):
         loop = asyncio.get_running_loop()
         _, connection = await loop.create_connection(lambda: Connection(self), HOST, self.port)
         return connection
 
-    async def run(self, seconds):
-        """All requests of so many seconds, and the answers to the last of them."""
+    async def run(self, seconds=math.inf, phase=0.0):
+        """All requests of so many seconds, or until it is stopped, and the answers to the last.
+
+        `phase` is a part of the time between two requests that the first one waits."""
         loop = asyncio.get_running_loop()
         sweeper = asyncio.create_task(self.sweep())
-        begin = loop.time()
-        for number in range(int(seconds * self.per_second)):
+        begin = loop.time() + phase / self.per_second
+        for number in itertools.count():
+            if self.stopped or number >= seconds * self.per_second:
+                break
             due = begin + number / self.per_second
             if (wait := due - loop.time()) > 0:
                 await asyncio.sleep(wait)
@@ -165,13 +176,26 @@ class Load:
         now = asyncio.get_running_loop().time()
         self.samples.append(Sample(due, now - due, status, ok))
 
+    def due(self, begin, end):
+        """Samples of requests that were due in [begin, end)."""
+        return [sample for sample in self.samples if begin <= sample.due < end]
+
     def between(self, begin, end):
-        """What became of requests that were due in [begin, end)."""
-        return seen([sample for sample in self.samples if begin <= sample.due < end])
+        """What became of them."""
+        return seen(self.due(begin, end))
+
+    def stop(self):
+        """No more requests; those that wait for an answer get it."""
+        self.stopped = True
 
     def close(self):
         for connection in [*self.idle, *self.busy]:
             connection.transport.abort()
+
+
+def phases(loads):
+    """With each load a phase of its own, so that they do not ask all at once."""
+    return [(load, number / len(loads)) for number, load in enumerate(loads)]
 
 
 async def drive(loads, seconds, events=()):
@@ -182,7 +206,7 @@ async def drive(loads, seconds, events=()):
         await load.open()
     loop = asyncio.get_running_loop()
     begin, happened = loop.time(), []
-    running = asyncio.gather(*(load.run(seconds) for load in loads))
+    running = asyncio.gather(*(load.run(seconds, phase) for load, phase in phases(loads)))
     for after, event in events:
         await asyncio.sleep(max(0.0, begin + after - loop.time()))
         # In a thread of its own: it waits for an answer, and the load must not.
