@@ -113,6 +113,18 @@ fn the_first_may_still_win(driver: &'static str) {
     assert_eq!(first.look(|record| record.connections.len()), 1, "its connection goes on");
 }
 
+/// A balancer by latency learns from a try that lost how slow its endpoint is at least.
+fn who_has_lost_looks_slow(driver: &'static str) {
+    let (slow, good) = (Origin::start(), Origin::start());
+    slow.otherwise(after(500, vec![Op::Ok]));
+    let endpoints = [endpoint(&slow.address, 1), endpoint(&good.address, 1)];
+    let retry = "retry = { tries = 2, hedge_after = \"50ms\", budget_percent = 100 }";
+    let more = format!("{TIMEOUTS}\nbalance = \"ewma\"\n{retry}");
+    let proxy = start(driver, upstream("main", &endpoints, &more));
+    (0..20).for_each(|number| assert_eq!(get(&proxy, &format!("/{number}")).status, 200));
+    assert!(count(&slow) <= 2, "{} of 20 were sent there", count(&slow));
+}
+
 /// Bodies that are in hand are sent twice, as they came; answers come back whole, however long.
 fn bodies_are_whole(driver: &'static str) {
     let (slow, good) = (Origin::start(), Origin::start());
@@ -525,7 +537,8 @@ macro_rules! on_both {
 }
 
 on_both! {
-    a_slow_endpoint_gives_way the_first_may_still_win bodies_are_whole what_is_not_hedged
+    a_slow_endpoint_gives_way the_first_may_still_win who_has_lost_looks_slow bodies_are_whole
+    what_is_not_hedged
     a_budget_that_is_spent_pays_for_none both_are_slow the_other_is_awaited
     a_status_that_is_not_listed_wins both_fail a_third_is_tried_where_both_fail
     only_failures_count_as_such what_has_to_recover_is_not_hedged clients_that_leave

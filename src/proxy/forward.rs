@@ -301,13 +301,13 @@ impl Attempt<'_> {
 
     /// Names the connection that its deadlines act on, or that there is none any more.
     fn set_upstream(&self, handle: Option<Handle>) {
-        self.timer().set_upstream(handle.clone());
         if let Some(total) = self.total.filter(|_| self.runner.is_none_or(Runner::leads)) {
             total.set_upstream(handle.clone());
         }
         if let Some(runner) = self.runner {
-            runner.set_upstream(handle);
+            runner.set_upstream(handle.clone());
         }
+        self.timer().set_upstream(handle);
     }
 }
 

@@ -9,6 +9,7 @@ use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::time::Instant;
 
 use super::exchange::{Answer, Exchange, Matched, Upload};
 use super::forward::{Attempt, Job, Place};
@@ -259,6 +260,7 @@ impl Hedged<'_, '_> {
         let First { context, matched, endpoint, after_ms } = first;
         let in_hand = upload.in_hand;
         let race = Race::new(place.down, total);
+        let began = Instant::now();
         let runner = Runner { race: &race, which: Which::First, host: None };
         let attempt = Attempt { place, endpoint, context, matched, total, runner: Some(&runner) };
         let mut first_run = pin!(Some(attempt.counted(upload, answer)));
@@ -283,6 +285,7 @@ impl Hedged<'_, '_> {
         let second_run = Box::pin(attempt.counted(upload, answer));
         let mut both = Both {
             race: &race,
+            slow: Slow { place, matched, endpoint, began },
             first: first_run,
             second: Some(second_run),
             in_flight,
@@ -329,9 +332,28 @@ fn poll_run<F: Future>(run: Pin<&mut Option<F>>, context: &mut Context<'_>) -> P
     run.as_pin_mut().map_or(Poll::Pending, |run| run.poll(context))
 }
 
+/// The first try, where the second one wins: it took at least as long as until then, which a balancer
+/// by latency has to learn, or the endpoint would look fast by what it answers in time.
+struct Slow<'a> {
+    place: &'a Place<'a>,
+    matched: &'a Matched,
+    endpoint: &'a Endpoint,
+    began: Instant,
+}
+
+impl Slow<'_> {
+    fn observe(&self) {
+        let us = u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX);
+        if let Some(upstream) = &self.matched.upstream {
+            upstream.took_longer(self.endpoint, us, self.place.core.now_ms());
+        }
+    }
+}
+
 /// Two tries that go on.
 struct Both<'a, 'b, F, S> {
     race: &'a Race<'a>,
+    slow: Slow<'a>,
     first: Pin<&'a mut Option<F>>,
     second: Option<Pin<Box<S>>>,
     in_flight: &'a mut InFlight<'b>,
@@ -353,16 +375,16 @@ where
         if self.race.won.get() == Some(Which::First) {
             self.end(Which::Second);
         }
-        if let Some(second) = &mut self.second
-            && let Poll::Ready(tried) = second.as_mut().poll(context)
-        {
+        let polled = self.second.as_mut().map(|second| second.as_mut().poll(context));
+        if self.race.won.get() == Some(Which::Second) && self.first.is_some() {
+            self.slow.observe();
+            self.end(Which::First);
+        }
+        if let Some(Poll::Ready(tried)) = polled {
             self.end(Which::Second);
             if self.decides(Which::Second, &tried) {
                 return Poll::Ready((Which::Second, tried));
             }
-        }
-        if self.race.won.get() == Some(Which::Second) {
-            self.end(Which::First);
         }
         Poll::Pending
     }

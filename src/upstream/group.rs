@@ -252,6 +252,13 @@ impl Upstream {
         }
     }
 
+    /// A try at one of its endpoints was given up after so many microseconds: it would have taken longer.
+    pub fn took_longer(&self, endpoint: &Endpoint, us: u64, now_ms: u64) {
+        if self.settings.borrow().balance.policy == Policy::Ewma {
+            endpoint.observe(us, now_ms);
+        }
+    }
+
     /// One failure more in a row.
     fn fail(&self, endpoint: &Endpoint, tally: &Tally, now_ms: u64) {
         let settings = self.settings.borrow();
