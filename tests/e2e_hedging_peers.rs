@@ -13,7 +13,7 @@ use harness::load::under_load;
 use harness::origin::Op;
 use harness::proxy::{endpoint, scratch, upstream};
 use harness::tls::{Authority, TlsOrigin, Wanted, put};
-use harness::{Origin, PATIENCE, Proxy, Response, Settings, poll};
+use harness::{Origin, PATIENCE, Proxy, Response, Settings, ms, poll};
 
 /// Long, so that nothing but a hedge ends a wait.
 const TIMEOUTS: &str =
@@ -120,6 +120,62 @@ fn tls_upstreams(driver: &'static str) {
     assert_eq!(silent.heads().len(), 2);
 }
 
+/// A client of HTTP/2 that resets its stream ends both tries, whatever they wait for: one that connects
+/// and one that is silent, two that connect, and one that connects before there is another.
+fn clients_that_leave(driver: &'static str) {
+    let folder = Folder::new();
+    let authority = Authority::new("Test CA");
+    let silent = TlsOrigin::start(&authority.issue(&Wanted::of(&["127.0.0.1"], 1)), None);
+    silent.hang();
+    let (deaf, other) = (Origin::start(), Origin::start());
+    [&deaf, &other].iter().for_each(|origin| origin.otherwise(vec![Op::Hang]));
+    let ca = put(&folder.0, "ca.pem", &authority.pem());
+    let timeouts = TIMEOUTS.replace("10s", "60s");
+    let started = |second: &str, after: &str| {
+        let keys = PLAIN.replace("50ms", after);
+        let tls = format!("tls = {{ ca = \"{}\" }}", ca.display());
+        let more = format!("{timeouts}\n{tls}\nretry = {{ {keys} }}");
+        start(driver, two(&deaf.address, second, &more))
+    };
+    let one_waits = started(&silent.address.to_string(), "50ms");
+    leave(&one_waits, || deaf.open() == 1 && silent.heads().len() == 1);
+    assert!(poll(PATIENCE, || deaf.open() == 0 && silent.ends().len() == 1), "one waits");
+    let both_connect = started(&other.address, "50ms");
+    leave(&both_connect, || deaf.open() == 1 && other.open() == 1);
+    assert!(poll(PATIENCE, || deaf.open() == 0 && other.open() == 0), "both connect");
+    let alone = started(&other.address, "1s");
+    leave(&alone, || deaf.open() == 1);
+    assert!(poll(PATIENCE, || deaf.open() == 0), "alone");
+    for (proxy, begun) in [(&one_waits, 1.0), (&both_connect, 1.0), (&alone, 0.0)] {
+        assert!(poll(PATIENCE, || proxy.metric("ringway_client_aborts_total", "") == 1.0));
+        assert_eq!(hedges(proxy), (begun, 0.0));
+        for name in [
+            "ringway_upstream_endpoint_requests_in_flight",
+            "ringway_upstream_connections",
+            "ringway_requests_in_flight",
+        ] {
+            assert!(poll(PATIENCE, || proxy.metric(name, "") == 0.0), "{name}");
+        }
+    }
+}
+
+/// Begins a request over HTTP/2 and resets it once it is `under_way`; its connection goes on until
+/// the proxy has seen that.
+fn leave(proxy: &Proxy, under_way: impl Fn() -> bool) {
+    block_on(async {
+        let mut client = Http2::connect(proxy.address).await;
+        let begun = client.begin("GET", "/", true).await.expect("begun");
+        // The driver of the client runs while this waits.
+        while !under_way() {
+            tokio::time::sleep(ms(1)).await;
+        }
+        drop(begun);
+        while proxy.metric("ringway_http2_resets_received_total", "") < 1.0 {
+            tokio::time::sleep(ms(1)).await;
+        }
+    });
+}
+
 /// Many at once, where both answer at almost the same time: each gets one whole answer, and nothing is
 /// left of the others.
 fn a_storm_of_hedges(driver: &'static str) {
@@ -173,5 +229,5 @@ macro_rules! on_both {
 }
 
 on_both! {
-    streams_are_cancelled tls_upstreams a_storm_of_hedges
+    streams_are_cancelled tls_upstreams clients_that_leave a_storm_of_hedges
 }

@@ -20,7 +20,9 @@ const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
+const PING: u8 = 6;
 const GOAWAY: u8 = 7;
+const ACK: u8 = 1;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 /// `:status: 200`, by the static table of RFC 7541.
@@ -40,6 +42,7 @@ struct Seen {
     closed: AtomicUsize,
     begun: AtomicUsize,
     reset: AtomicUsize,
+    pings: AtomicUsize,
     /// Flags of the last HEADERS.
     flags: AtomicUsize,
 }
@@ -65,6 +68,9 @@ impl Link {
             }
             RST_STREAM => {
                 self.seen.reset.fetch_add(1, Ordering::SeqCst);
+            }
+            PING if frame.flags & ACK == 0 => {
+                self.seen.pings.fetch_add(1, Ordering::SeqCst);
             }
             _ => {}
         }
@@ -292,6 +298,43 @@ fn an_origin_that_falls_silent(driver: &'static str) {
     assert!(proxy.log().contains("does not answer"), "the operator is told");
 }
 
+/// One whose requests another answers first is doubted too: it is asked by PING, and given up for
+/// another connection where it says nothing to that either.
+fn an_origin_that_is_hedged(driver: &'static str) {
+    for deaf in [true, false] {
+        let (address, seen) = origin(move |link| {
+            link.raw.frame(SETTINGS, 0, 0, b"");
+            let mut answered = 0;
+            while let Some(frame) = link.next() {
+                if frame.kind == HEADERS && (link.number > 1 || answered == 0) {
+                    answered += 1;
+                    link.answer(frame.stream);
+                }
+                if frame.kind == PING && frame.flags == 0 && !deaf {
+                    link.raw.frame(PING, ACK, 0, &frame.payload);
+                }
+            }
+        });
+        let (other, _) = good_origin();
+        let more = "protocol = \"http2\"\n\
+            retry = { tries = 2, hedge_after = \"50ms\", budget_percent = 100 }\n\
+            timeouts = { connect = \"2s\", response = \"30s\", body = \"30s\", idle = \"30s\" }";
+        let endpoints = [endpoint(&address.to_string(), 65_535), endpoint(&other.to_string(), 1)];
+        let proxy =
+            Proxy::start(Settings::new(driver, "").upstreams(upstream("main", &endpoints, more)));
+        let began = Instant::now();
+        let moves = || {
+            assert_eq!(get(&proxy).status, 200);
+            Seen::get(&seen.connections) == 2
+        };
+        // Silence alone is asked about later.
+        assert_eq!(poll(ms(5_000), moves), deaf, "after {:?}", began.elapsed());
+        assert!(proxy.metric("ringway_hedges_won_total", "") >= 2.0);
+        let pings = Seen::get(&seen.pings);
+        assert_eq!(pings, 1, "deaf {deaf}");
+    }
+}
+
 /// An origin that answers whatever it is asked.
 fn good_origin() -> (SocketAddr, Arc<Seen>) {
     origin(|link| {
@@ -442,6 +485,6 @@ macro_rules! on_both {
 
 on_both! {
     clients_that_leave an_origin_full_of_faults settings_that_are_wrong
-    settings_that_come_in_pieces an_origin_that_falls_silent a_connection_that_is_lost
-    an_origin_that_loses_connections connects_that_fail
+    settings_that_come_in_pieces an_origin_that_falls_silent an_origin_that_is_hedged
+    a_connection_that_is_lost an_origin_that_loses_connections connects_that_fail
 }

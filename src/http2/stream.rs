@@ -254,6 +254,8 @@ pub struct OriginStream {
     origin: Rc<Origin>,
     /// Whether it ended with its connection.
     lost: Cell<bool>,
+    /// Whether the final head has come, or an end in its place.
+    told: Cell<bool>,
 }
 
 impl OriginStream {
@@ -272,6 +274,7 @@ impl OriginStream {
             signal,
             origin,
             lost: Cell::new(false),
+            told: Cell::new(false),
         }
     }
 
@@ -285,6 +288,7 @@ impl OriginStream {
         if error.is_reset() && error.is_remote() {
             self.origin.counters().upstream_http2_resets.increment();
         }
+        self.told.set(true);
         let broken = Broken::from(error);
         self.lost.set(broken == Broken::Lost);
         broken
@@ -317,6 +321,7 @@ impl OriginStream {
             let answered = answered.map_err(|error| self.broken(error))?;
             let (head, body) = answered.into_parts();
             self.body.replace(Some(body));
+            self.told.set(true);
             self.origin.answered();
             Ok(OriginHead::Final(head))
         })
@@ -405,6 +410,16 @@ impl OriginStream {
     pub fn reset(&self, reason: Reason) {
         self.sender.borrow_mut().send_reset(reason);
         self.signal.shutdown(Shutdown::Both);
+    }
+}
+
+impl Drop for OriginStream {
+    /// Of two tries the one that loses is dropped while it waits: no deadline says that it did so in
+    /// vain.
+    fn drop(&mut self) {
+        if !self.told.get() {
+            self.origin.doubt();
+        }
     }
 }
 

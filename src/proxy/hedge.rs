@@ -121,6 +121,18 @@ impl<'a> Race<'a> {
             total.set_upstream(self.handles[which.other() as usize].borrow().clone());
         }
     }
+
+    /// What becomes of the request once a client of HTTP/2 has reset its stream before it was told
+    /// anything: both are over. Deadlines tell only the one that leads, and none that connects.
+    fn taken_back(&self, context: &mut Context<'_>) -> Option<Result<Next, Failed>> {
+        let client = self.down.http2().filter(|_| self.won.get().is_none())?;
+        if client.poll_reset(context).is_pending() {
+            return None;
+        }
+        self.retire(Which::First);
+        self.retire(Which::Second);
+        Some(Err(Failed::of(ErrorKind::ClientAborted)))
+    }
 }
 
 /// One of two tries, as its pumps see it.
@@ -304,7 +316,7 @@ struct First<'a> {
 }
 
 /// Runs the first try for so long; none where it goes on. Once it has won there is nothing to bound.
-async fn bounded<F: Future>(
+async fn bounded<F: Future<Output = Result<Next, Failed>>>(
     mut first: Pin<&mut Option<F>>,
     race: &Race<'_>,
     after_ms: u64,
@@ -317,7 +329,8 @@ async fn bounded<F: Future>(
         if race.won.get().is_some() {
             return Poll::Ready(None);
         }
-        time.as_mut().poll(context).map(|()| None)
+        // Nothing is begun for a client that has gone.
+        time.as_mut().poll(context).map(|()| race.taken_back(context))
     })
     .await
 }
@@ -366,6 +379,9 @@ where
     S: Future<Output = Result<Next, Failed>>,
 {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<(Which, Result<Next, Failed>)> {
+        if let Some(ended) = self.race.taken_back(context) {
+            return Poll::Ready((Which::First, ended));
+        }
         if let Poll::Ready(tried) = poll_run(self.first.as_mut(), context) {
             self.end(Which::First);
             if self.decides(Which::First, &tried) {
