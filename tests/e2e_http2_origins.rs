@@ -298,11 +298,13 @@ fn an_origin_that_falls_silent(driver: &'static str) {
     assert!(proxy.log().contains("does not answer"), "the operator is told");
 }
 
-/// One whose requests another answers first is doubted too: it is asked by PING, and given up for
-/// another connection where it says nothing to that either.
-fn an_origin_that_is_hedged(driver: &'static str) {
-    for deaf in [true, false] {
-        let (address, seen) = origin(move |link| {
+/// One whose requests another answers first is doubted too: it is asked by PING, and given up where it
+/// says nothing to that either.
+fn origins_that_are_hedged(driver: &'static str) {
+    let (other, _) = good_origin();
+    // It answers one request only, and PINGs or not.
+    let silent = |pongs: bool| {
+        origin(move |link| {
             link.raw.frame(SETTINGS, 0, 0, b"");
             let mut answered = 0;
             while let Some(frame) = link.next() {
@@ -310,29 +312,39 @@ fn an_origin_that_is_hedged(driver: &'static str) {
                     answered += 1;
                     link.answer(frame.stream);
                 }
-                if frame.kind == PING && frame.flags == 0 && !deaf {
+                if frame.kind == PING && frame.flags == 0 && pongs {
                     link.raw.frame(PING, ACK, 0, &frame.payload);
                 }
             }
-        });
-        let (other, _) = good_origin();
-        let more = "protocol = \"http2\"\n\
-            retry = { tries = 2, hedge_after = \"50ms\", budget_percent = 100 }\n\
-            timeouts = { connect = \"2s\", response = \"30s\", body = \"30s\", idle = \"30s\" }";
-        let endpoints = [endpoint(&address.to_string(), 65_535), endpoint(&other.to_string(), 1)];
-        let proxy =
-            Proxy::start(Settings::new(driver, "").upstreams(upstream("main", &endpoints, more)));
-        let began = Instant::now();
-        let moves = || {
+        })
+    };
+    let [(slow, slow_seen), (gone, gone_seen)] = [silent(true), silent(false)].map(|it| {
+        let (address, seen) = it;
+        let proxy = hedging_proxy(driver, address, other);
+        let asked = || {
             assert_eq!(get(&proxy).status, 200);
-            Seen::get(&seen.connections) == 2
+            Seen::get(&seen.pings) > 0
         };
-        // Silence alone is asked about later.
-        assert_eq!(poll(ms(5_000), moves), deaf, "after {:?}", began.elapsed());
-        assert!(proxy.metric("ringway_hedges_won_total", "") >= 2.0);
-        let pings = Seen::get(&seen.pings);
-        assert_eq!(pings, 1, "deaf {deaf}");
-    }
+        assert!(poll(PATIENCE, asked), "it is asked by PING");
+        (proxy, seen)
+    });
+    Seen::reaches(&gone_seen.closed, 1);
+    assert_eq!(get(&gone).status, 200);
+    assert_eq!(Seen::get(&gone_seen.connections), 2);
+    assert!(poll(PATIENCE, || connections(&gone) == 2.0), "with that of the other");
+    // That of the other goes on, which was asked before.
+    let seen = [&slow_seen.pings, &slow_seen.connections, &slow_seen.closed].map(Seen::get);
+    assert_eq!((seen, connections(&slow)), ([1, 1, 0], 2.0));
+}
+
+/// Asks `first`, and `second` where that takes longer than two sweeps or so.
+fn hedging_proxy(driver: &'static str, first: SocketAddr, second: SocketAddr) -> Proxy {
+    let more = "protocol = \"http2\"\n\
+        retry = { tries = 2, hedge_after = \"150ms\", budget_percent = 100 }\n\
+        timeouts = { connect = \"5s\", response = \"30s\", body = \"30s\", idle = \"30s\" }";
+    let endpoints = [(first, 65_535), (second, 1)];
+    let endpoints = endpoints.map(|(origin, weight)| endpoint(&origin.to_string(), weight));
+    Proxy::start(Settings::new(driver, "").upstreams(upstream("main", &endpoints, more)))
 }
 
 /// An origin that answers whatever it is asked.
@@ -485,6 +497,6 @@ macro_rules! on_both {
 
 on_both! {
     clients_that_leave an_origin_full_of_faults settings_that_are_wrong
-    settings_that_come_in_pieces an_origin_that_falls_silent an_origin_that_is_hedged
+    settings_that_come_in_pieces an_origin_that_falls_silent origins_that_are_hedged
     a_connection_that_is_lost an_origin_that_loses_connections connects_that_fail
 }

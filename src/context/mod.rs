@@ -155,6 +155,8 @@ pub struct Timing {
     pub retries: u32,
     /// What became of the try that was begun beside another, if one was.
     pub hedge: Option<Hedge>,
+    /// When the other one of them was begun, where that one answered.
+    pub raced_at: Option<Instant>,
 }
 
 /// What became of a try that was begun while another went on.

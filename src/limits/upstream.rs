@@ -22,6 +22,8 @@ pub const RETRY_BUDGET_PERCENT: u32 = 20;
 pub const RETRY_BUDGET_LENT: u64 = 10;
 /// Time of which an upstream may keep what was paid in.
 pub const RETRY_BUDGET_KEPT_MS: u64 = 500;
+/// Tries in a row at an endpoint that may be cut off for a hedge before one is waited for.
+pub const HEDGE_CUTS_MAX: u32 = 5;
 /// Bytes of a body that are kept for another try, where `retry` does not say.
 pub const RETRY_BODY_BYTES: usize = 64 * 1024;
 /// Most of them that may be configured: each request of a slow upstream may hold as many.

@@ -18,7 +18,7 @@ use crate::route::RoutePlan;
 use crate::state::gates::Passage;
 use crate::state::{Core, Held};
 use crate::upstream::bulkhead::Permit;
-use crate::upstream::trial::{Probe, Trial};
+use crate::upstream::trial::{Alone, Probe, Trial};
 use crate::upstream::{Endpoint, EndpointId, Settings, Upstream};
 
 /// A request being served.
@@ -65,6 +65,8 @@ pub struct Matched {
     pub trial: Option<Trial>,
     /// The same of the endpoint of this try.
     pub probe: Option<Probe>,
+    /// What it holds where it is waited for, though it could be hedged.
+    pub alone: Option<Alone>,
     /// Whether the outcome of this try has been counted.
     pub counted: Cell<bool>,
 }
@@ -86,6 +88,7 @@ impl Matched {
             permit: None,
             trial: None,
             probe: None,
+            alone: None,
             counted: Cell::new(false),
         }
     }
@@ -111,6 +114,7 @@ impl Matched {
     /// A try at an endpoint begins.
     pub fn begin_try(&mut self, endpoint: &Rc<Endpoint>) {
         self.probe = Probe::of(endpoint);
+        self.alone = None;
         self.counted.set(false);
     }
 
@@ -119,6 +123,7 @@ impl Matched {
         self.permit = None;
         self.trial = None;
         self.probe = None;
+        self.alone = None;
         self.passage = None;
     }
 

@@ -127,7 +127,7 @@ pub(super) async fn forward(exchange: &mut Exchange, place: &Place<'_>) -> Resul
     loop {
         exchange.matched.endpoint = Some(endpoint.clone());
         exchange.matched.begin_try(&endpoint);
-        let tried = match hedge::after_ms(exchange) {
+        let tried = match hedge::after_ms(exchange, &endpoint) {
             None => {
                 let attempt = Attempt {
                     place,

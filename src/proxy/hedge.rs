@@ -23,14 +23,20 @@ use crate::http1::body::Body;
 use crate::io::wait::Timer;
 use crate::io::{Cancel, Handle, Shutdown, sleep_ms};
 use crate::observe::series::{InFlight, WorkerSeries};
+use crate::upstream::trial::Alone;
 use crate::upstream::{Endpoint, Upstream};
 
-/// After how long another endpoint is asked as well, if the try that is about to begin has no head of
-/// an answer by then; none where it is alone. It stands on the path of every request.
+/// After how long another endpoint is asked as well, if the try that is about to begin at `endpoint` has
+/// no head of an answer by then; none where it is alone. It stands on the path of every request.
 #[inline]
-pub(super) fn after_ms(exchange: &Exchange) -> Option<u64> {
-    let plan = retry::plan(&exchange.matched);
-    plan.hedge_after_ms.filter(|_| may_be_hedged(exchange))
+pub(super) fn after_ms(exchange: &mut Exchange, endpoint: &Rc<Endpoint>) -> Option<u64> {
+    let after_ms = retry::plan(&exchange.matched).hedge_after_ms?;
+    if !may_be_hedged(exchange) {
+        return None;
+    }
+    let matched = &mut exchange.matched;
+    matched.alone = Alone::of(endpoint, matched.settings().consecutive);
+    matched.alone.is_none().then_some(after_ms)
 }
 
 /// Whether it may be sent twice at once: it does no more than once (RFC 9110 section 9.2.2), all of it
@@ -46,6 +52,7 @@ fn may_be_hedged(exchange: &Exchange) -> bool {
         && retry::has_tries_left(retry::plan(matched), context)
         && context.timing.hedge.is_none()
         && matched.probe.is_none()
+        && matched.trial.is_none()
         && matched.upstream.as_ref().is_some_and(|upstream| upstream.is_whole())
 }
 
@@ -243,7 +250,8 @@ impl Hedged<'_, '_> {
     ) -> Result<Next, Failed> {
         let mut second = None;
         let Exchange { context, upload, answer, matched, .. } = &mut *exchange;
-        let first = First { context, matched, endpoint, after_ms };
+        let began = Instant::now();
+        let first = First { context, matched, endpoint, after_ms, began };
         let (which, tried) = self.race(first, upload, answer, &mut second).await;
         let Some(second) = second else { return tried };
         let won = which == Which::Second && second.answer.is_begun();
@@ -257,6 +265,7 @@ impl Hedged<'_, '_> {
         if which == Which::Second {
             *endpoint = second.endpoint.clone();
             second.adopt(exchange);
+            exchange.context.timing.raced_at = Some(began);
         }
         tried
     }
@@ -269,10 +278,9 @@ impl Hedged<'_, '_> {
         second: &mut Option<Box<Second>>,
     ) -> (Which, Result<Next, Failed>) {
         let Hedged { place, total, in_flight } = self;
-        let First { context, matched, endpoint, after_ms } = first;
+        let First { context, matched, endpoint, after_ms, began } = first;
         let in_hand = upload.in_hand;
         let race = Race::new(place.down, total);
-        let began = Instant::now();
         let runner = Runner { race: &race, which: Which::First, host: None };
         let attempt = Attempt { place, endpoint, context, matched, total, runner: Some(&runner) };
         let mut first_run = pin!(Some(attempt.counted(upload, answer)));
@@ -313,6 +321,7 @@ struct First<'a> {
     matched: &'a Matched,
     endpoint: &'a Rc<Endpoint>,
     after_ms: u64,
+    began: Instant,
 }
 
 /// Runs the first try for so long; none where it goes on. Once it has won there is nothing to bound.
@@ -346,7 +355,8 @@ fn poll_run<F: Future>(run: Pin<&mut Option<F>>, context: &mut Context<'_>) -> P
 }
 
 /// The first try, where the second one wins: it took at least as long as until then, which a balancer
-/// by latency has to learn, or the endpoint would look fast by what it answers in time.
+/// by latency has to learn, or the endpoint would look fast by what it answers in time. Too many of them
+/// in a row, and one is waited for.
 struct Slow<'a> {
     place: &'a Place<'a>,
     matched: &'a Matched,
@@ -358,7 +368,7 @@ impl Slow<'_> {
     fn observe(&self) {
         let us = u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX);
         if let Some(upstream) = &self.matched.upstream {
-            upstream.took_longer(self.endpoint, us, self.place.core.now_ms());
+            upstream.cut_off(self.endpoint, us, self.place.core.now_ms());
         }
     }
 }
@@ -493,6 +503,7 @@ impl Matched {
             permit: None,
             trial: None,
             probe: None,
+            alone: None,
             counted: Cell::new(false),
         }
     }

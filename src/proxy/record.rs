@@ -72,7 +72,9 @@ impl Times {
             None => answer.body_at.or(answer.head_at),
             Some(_) => exchange.matched.endpoint.as_ref().map(|_| now),
         };
-        let upstream_us = upstream_end.map_or(0, |end| micros(asked, end));
+        // What the second of two tries was begun after was the upstream's doing as well.
+        let waited = timing.raced_at.unwrap_or(asked);
+        let upstream_us = upstream_end.map_or(0, |end| micros(waited, end));
         Times {
             started,
             total_us,

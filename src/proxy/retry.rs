@@ -103,6 +103,7 @@ pub(super) fn next(
     place.core.series.endpoint(last.id.0, |it| it.retries.increment());
     place.core.counters.retries.increment();
     exchange.context.timing.retries += 1;
+    exchange.context.timing.raced_at = None;
     exchange.answer.begin_anew();
     if let Some(kept) = &mut exchange.upload.kept {
         kept.rewind();
@@ -217,6 +218,7 @@ impl Answer {
         self.head.reset();
         self.parser = ResponseParser::default();
         self.scratch.clear();
+        self.connect_us = None;
     }
 }
 

@@ -10,10 +10,10 @@ use std::cell::Cell;
 
 use crate::limits::{RETRY_BUDGET_KEPT_MS, RETRY_BUDGET_LENT};
 
-/// The budget of one upstream on one worker. Counts are in hundredths of a retry.
+/// The budget of one upstream on one worker. Counts are in two hundredths of a retry.
 #[derive(Debug, Default)]
 pub struct Budget {
-    /// What a first try pays in; none when nothing is tried again.
+    /// What a first try pays in, in hundredths; none when nothing is tried again.
     percent: Cell<u32>,
     balance: Cell<u64>,
     /// How far retries are ahead of what has been paid in since they began to be.
@@ -40,7 +40,7 @@ impl Budget {
     /// A request is sent for the first time.
     #[inline]
     pub fn pay(&self, now_ms: u64) {
-        let paid = u64::from(self.percent.get());
+        let paid = u64::from(self.percent.get()) * PERCENT;
         let (mut now, mut last) = self.paid.get();
         if now_ms.saturating_sub(self.since_ms.get()) >= RETRY_BUDGET_KEPT_MS {
             self.since_ms.set(now_ms);
@@ -67,8 +67,10 @@ impl Budget {
     }
 }
 
+/// A hundredth of a retry: of what is paid in, half may be kept.
+const PERCENT: u64 = 2;
 /// A retry.
-const ONE: u64 = 100;
+const ONE: u64 = 100 * PERCENT;
 const LENT: u64 = RETRY_BUDGET_LENT * ONE;
 
 #[cfg(test)]

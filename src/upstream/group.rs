@@ -20,7 +20,7 @@ use super::plan::{
 use super::pool::Pool;
 use super::shared::SharedPool;
 use super::standing::{Standing, Tally};
-use super::trial::Trials;
+use super::trial::{Cuts, Trials};
 use crate::base::random::Random;
 use crate::context::RetryPlan;
 use crate::error::ErrorKind;
@@ -94,6 +94,8 @@ pub struct EndpointState {
     probes: Cell<u32>,
     /// Failures in a row.
     failures: Cell<u32>,
+    /// Tries that were cut off for a hedge.
+    pub(super) cuts: Cuts,
     /// Failures of many requests at once.
     incidents: Cell<Incidents>,
     /// Until when it is isolated on this worker for those.
@@ -230,6 +232,7 @@ impl Upstream {
             Outcome::Succeeded(head_us) => {
                 tally.succeeded.increment();
                 endpoint.failures.set(0);
+                endpoint.cuts.in_a_row.set(0);
                 if let (Some(us), true) = (head_us, settings.adaptive) {
                     tally.head_took(us);
                 }
@@ -252,8 +255,9 @@ impl Upstream {
         }
     }
 
-    /// A try at one of its endpoints was given up after so many microseconds: it would have taken longer.
-    pub fn took_longer(&self, endpoint: &Endpoint, us: u64, now_ms: u64) {
+    /// A try at one of its endpoints was cut off after so many microseconds: it would have taken longer.
+    pub fn cut_off(&self, endpoint: &Endpoint, us: u64, now_ms: u64) {
+        endpoint.cuts.in_a_row.set(endpoint.cuts.in_a_row.get().saturating_add(1));
         if self.settings.borrow().balance.policy == Policy::Ewma {
             endpoint.observe(us, now_ms);
         }
@@ -319,6 +323,7 @@ impl Endpoint {
                 in_flight: Cell::default(),
                 probes: Cell::default(),
                 failures: Cell::default(),
+                cuts: Cuts::default(),
                 incidents: Cell::default(),
                 isolated_until_ms: Cell::default(),
                 latency: Cell::default(),
@@ -347,6 +352,7 @@ impl Endpoint {
             self.isolated_until_ms.set(None);
             // What it is let try afterwards is judged by what comes of that.
             self.failures.set(0);
+            self.cuts.in_a_row.set(0);
             self.incidents.take();
         }
         changed
@@ -416,6 +422,11 @@ impl Endpoint {
 
     pub(super) fn remove_probe(&self) {
         self.probes.set(self.probes.get() - 1);
+    }
+
+    /// Failures in a row.
+    pub(super) fn failures(&self) -> u32 {
+        self.failures.get()
     }
 
     /// Tries in flight.

@@ -231,7 +231,9 @@ impl Members {
                 found.or_else(|| all.pick(roster, wish, in_flight, random))
             }
         };
-        picked.or_else(|| roster.stand_in(wish, random))
+        // Who is choosy asks once more, for one of those that are preferred and in doubt.
+        let stand_in = || if wish.avoid.unsound { None } else { roster.stand_in(wish, random) };
+        picked.or_else(stand_in)
     }
 
     /// Whether enough stays in without one of its endpoints. A zone that fails counts as far as it

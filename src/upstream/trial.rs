@@ -6,6 +6,7 @@ use std::rc::Rc;
 use super::group::{Endpoint, Upstream};
 use super::standing::{Standing, WHOLE_PERMILLE};
 use crate::error::ErrorKind;
+use crate::limits::HEDGE_CUTS_MAX;
 
 /// What an upstream takes of its requests on this core.
 #[derive(Debug, Default)]
@@ -23,6 +24,42 @@ pub struct Trial(Rc<Upstream>, Cell<bool>);
 
 /// The same of an endpoint.
 pub struct Probe(Rc<Endpoint>, Cell<bool>);
+
+/// What is known of tries at an endpoint that were cut off, because another one answered first.
+#[derive(Debug, Default)]
+pub(super) struct Cuts {
+    /// So many in a row, with no answer between them.
+    pub in_a_row: Cell<u32>,
+    /// Tries in flight that are not to be cut off.
+    alone: Cell<u32>,
+}
+
+/// A try that is waited for to its end, until it is dropped. What is cut off says nothing of its
+/// endpoint: one that hangs would be hedged for ever, and never be found.
+pub struct Alone(Rc<Endpoint>);
+
+impl Alone {
+    /// A try that is not to be hedged: behind some that were cut off in a row one, and once that has
+    /// failed as many as it takes to find the endpoint failing (`consecutive`).
+    pub fn of(endpoint: &Rc<Endpoint>, consecutive: u32) -> Option<Alone> {
+        let Cuts { in_a_row, alone } = &endpoint.cuts;
+        let most = match endpoint.failures() {
+            0 => 1,
+            failures => consecutive.saturating_sub(failures).max(1),
+        };
+        (in_a_row.get() >= HEDGE_CUTS_MAX && alone.get() < most).then(|| {
+            alone.set(alone.get() + 1);
+            Alone(endpoint.clone())
+        })
+    }
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        let alone = &self.0.cuts.alone;
+        alone.set(alone.get() - 1);
+    }
+}
 
 impl Trial {
     /// It has shown that: the next one may come.

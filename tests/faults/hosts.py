@@ -61,25 +61,22 @@ def lay(pid):
 
 
 class Host:
-    """A host: a line to it, an address at its end, and what can become of both. Gone after a `with`."""
+    """A host: a line to it, an address at its end, and what can become of both. There in a `with`."""
 
     def __init__(self, number, pid):
         self.near, self.far = f"g{number}", f"h{number}"
         self.net, self.gateway, self.address = (
             f"{PREFIX}.{number}.{last}" for last in ("0/30", "1", "2"))
-        self.inside = inside(pid)
-        mac = f"02:00:00:00:{number:02x}:02"
-        run("ip", "link", "add", self.near, "type", "veth",
-            "peer", "name", self.far, "address", mac, "netns", pid)
-        run("ip", "address", "add", f"{self.gateway}/30", "dev", self.near)
-        run("ip", "link", "set", self.near, "up")
-        run(*self.inside, "ip", "address", "add", f"{self.address}/30", "dev", self.far)
-        run(*self.inside, "ip", "link", "set", self.far, "up")
-        # As if a switch were between: a line that is down does not tell by an address unanswered.
-        run("ip", "neighbour", "replace", self.address, "lladdr", mac, "dev", self.near,
-            "nud", "permanent")
+        self.pid, self.inside = pid, inside(pid)
+        self.mac = f"02:00:00:00:{number:02x}:02"
 
     def __enter__(self):
+        try:
+            self.connect()
+        except BaseException:
+            # Half a line would be in the way of the next trial's.
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_):
@@ -87,6 +84,17 @@ class Host:
         for argv in (["route", "del", "unreachable", f"{self.address}/32"],
                      ["link", "del", self.near]):
             subprocess.run(["ip", *argv], capture_output=True)
+
+    def connect(self):
+        run("ip", "link", "add", self.near, "type", "veth",
+            "peer", "name", self.far, "address", self.mac, "netns", self.pid)
+        run("ip", "address", "add", f"{self.gateway}/30", "dev", self.near)
+        run("ip", "link", "set", self.near, "up")
+        run(*self.inside, "ip", "address", "add", f"{self.address}/30", "dev", self.far)
+        run(*self.inside, "ip", "link", "set", self.far, "up")
+        # As if a switch were between: a line that is down does not tell by an address unanswered.
+        run("ip", "neighbour", "replace", self.address, "lladdr", self.mac, "dev", self.near,
+            "nud", "permanent")
 
     def swallow(self, does):
         """Packets are dropped without a word in both directions, or no longer."""

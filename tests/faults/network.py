@@ -17,6 +17,8 @@ from scene import CHECKED, PASSIVE, TIMES, WAIT_SECONDS_MAX, Part, Scene, check,
 
 # So long is a body under way on the line that goes down.
 BODY_SECONDS = 0.6
+# On a line of its own, a listener answers at once.
+PROBE_SECONDS = 1.0
 # Each of them was met, of documented ones.
 CODES = ("connect_timeout", "connect_failed", "response_timeout", "response_body_timeout")
 
@@ -103,6 +105,8 @@ class Nghttpd:
 
     def listens(self):
         with socket.socket() as probe:
+            # A SYN that is dropped would be waited for far longer than all of the start.
+            probe.settimeout(PROBE_SECONDS)
             return probe.connect_ex((self.address, self.port)) == 0
 
 

@@ -6,6 +6,7 @@ there comes unasked, once every endpoint listens; with the end of the input the 
   {"port": 19100, "mode": "slow", "seconds": 0.4}    from now on this endpoint does so
   {"port": 19100, ..., "checked": true}              and answers checks as if nothing were amiss
   {"counts": true}                                   {port: {tenth of a second: requests}}
+  {"asked": true}                                    {port: {first part of the path: requests}}
   {"tries": true}                                    [[time, port, path, mode]] of requests, in order
   {"reset": true}                                    all answer at once again, and count from nothing
 """
@@ -71,7 +72,8 @@ class Endpoint:
     """One port, and what it does with those who come."""
 
     def __init__(self, port, tries):
-        self.port, self.connections, self.counts = port, set(), collections.Counter()
+        self.port, self.connections = port, set()
+        self.counts, self.asked = collections.Counter(), collections.Counter()
         # Those of all endpoints, in the order in which they came.
         self.tries = tries
         self.listener, self.flapping, self.fillers = None, None, []
@@ -148,6 +150,8 @@ class Endpoint:
             mode = "fail" if (now - self.since) % (on + off) < on else "answer"
         if path != CHECK_PATH:
             self.counts[int(now * TICKS_PER_SECOND)] += 1
+            # The load on an upstream asks for paths under its name.
+            self.asked[path.lstrip("/").partition("/")[0]] += 1
             self.tries.append((now, self.port, path, mode))
         if path == CHECK_PATH and self.terms.get("checked"):
             mode = "answer"
@@ -196,9 +200,12 @@ async def obey(endpoints, tries, command):
         for endpoint in endpoints.values():
             await endpoint.set("answer")
             endpoint.counts.clear()
+            endpoint.asked.clear()
         tries.clear()
     elif command.get("counts"):
         return {port: endpoint.counts for port, endpoint in endpoints.items()}
+    elif command.get("asked"):
+        return {port: endpoint.asked for port, endpoint in endpoints.items()}
     elif command.get("tries"):
         return tries
     else:

@@ -97,8 +97,14 @@ class Origins:
         return {int(port): {int(at): count for at, count in tenths.items()}
                 for port, tenths in counts.items()}
 
+    def asked(self):
+        """{port: {first part of the path: requests}}: few, however many requests there were."""
+        return {int(port): names for port, names in self.ask(asked=True).items()}
+
     def tries(self):
-        """[[monotonic time, port, path, mode]] of all requests but checks, in order."""
+        """[[monotonic time, port, path, mode]] of all requests but checks, in order.
+
+        Tens of thousands: to be asked for once the load is over."""
         return self.ask(tries=True)
 
 
