@@ -57,6 +57,8 @@ pub struct Core {
     pub holders: Holders,
     /// Requests in flight on the routes that bound them.
     pub gates: Gates,
+    /// Requests for which two tries go on at once.
+    pub hedges: Cell<usize>,
 }
 
 /// A snapshot on this core: cloning the `Rc` is how an exchange pins it, without an atomic count.
@@ -99,6 +101,7 @@ impl Core {
             started: Instant::now(),
             holders: Holders::default(),
             gates: Gates::default(),
+            hedges: Cell::new(0),
         });
         core.apply(snapshot);
         core.refresh_date(0);

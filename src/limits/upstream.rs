@@ -1,6 +1,6 @@
 //! Bounds of upstreams: balancing, health, breakers, retries, bulkheads, discovery.
 
-use super::ENDPOINTS_MAX;
+use super::{ENDPOINTS_MAX, RING_ENTRIES};
 
 /// `retry.tries` where `retry` does not say, the first included.
 pub const RETRY_TRIES_DEFAULT: u8 = 2;
@@ -24,6 +24,9 @@ pub const RETRY_BUDGET_LENT: u64 = 10;
 pub const RETRY_BUDGET_KEPT_MS: u64 = 500;
 /// Tries in a row at an endpoint that may be cut off for a hedge before one is waited for.
 pub const HEDGE_CUTS_MAX: u32 = 5;
+/// Requests of a worker that are hedged at the same time. Those that win at once close as many
+/// connections in one turn of its ring, two entries each, which have to fit it.
+pub const HEDGES_IN_FLIGHT_MAX: usize = RING_ENTRIES as usize / 4;
 /// Bytes of a body that are kept for another try, where `retry` does not say.
 pub const RETRY_BODY_BYTES: usize = 64 * 1024;
 /// Most of them that may be configured: each request of a slow upstream may hold as many.

@@ -114,7 +114,13 @@ pub(super) fn finish(
     // What was sent before it was given a rest says nothing of whether it has recovered.
     let early = upstream.is_probing() && matched.trial.is_none()
         || endpoint.is_probing() && matched.probe.is_none();
-    if early || failed.is_none() && matched.counted.get() {
+    let began = || answer.asked_at.or(attempt.context.timing.started);
+    let rested = |since| endpoint.rested_since(since) || upstream.rested_since(since);
+    let settled = match failed {
+        None => matched.counted.get(),
+        Some(_) => began().is_some_and(rested),
+    };
+    if early || settled {
         return;
     }
     let outcome = match failed {

@@ -22,7 +22,9 @@ use crate::error::{ErrorKind, Side};
 use crate::http1::body::Body;
 use crate::io::wait::Timer;
 use crate::io::{Cancel, Handle, Shutdown, sleep_ms};
-use crate::observe::series::{InFlight, WorkerSeries};
+use crate::limits::HEDGES_IN_FLIGHT_MAX;
+use crate::observe::series::InFlight;
+use crate::state::Core;
 use crate::upstream::trial::Alone;
 use crate::upstream::{Endpoint, Upstream};
 
@@ -298,7 +300,7 @@ impl Hedged<'_, '_> {
         race.begin_second(place);
         let Second { endpoint: other, matched, host, upload, answer } = &mut **second.insert(begun);
         let other: &Rc<Endpoint> = other;
-        let counted = InFlightToo::new(&place.core.series, other);
+        let counted = InFlightToo::new(place.core, other);
         let runner = Runner { race: &race, which: Which::Second, host: host.as_deref() };
         let runner = Some(&runner);
         let attempt = Attempt { place, endpoint: other, context, matched, total, runner };
@@ -462,7 +464,7 @@ impl Second {
         let upstream: &Upstream = matched.upstream.as_ref()?;
         let (endpoint, host) = target::pick_beside(first, upstream)?;
         let upload = Upload::again(context, in_hand)?;
-        if !retry::pays(place, upstream) {
+        if place.core.hedges.get() >= HEDGES_IN_FLIGHT_MAX || !retry::pays(place, upstream) {
             return None;
         }
         place.core.series.upstream(upstream.id.0, |it| it.hedges.increment());
@@ -534,21 +536,24 @@ impl Upload {
     }
 }
 
-/// Counts the second try as in flight to its endpoint; the request is counted where the first one is.
+/// Counts the second try as in flight to its endpoint, as long as there are two; the request is counted
+/// where the first one is.
 struct InFlightToo<'a> {
-    series: &'a WorkerSeries,
+    core: &'a Core,
     endpoint: u32,
 }
 
 impl<'a> InFlightToo<'a> {
-    fn new(series: &'a WorkerSeries, endpoint: &Endpoint) -> InFlightToo<'a> {
-        series.endpoint(endpoint.id.0, |it| it.in_flight.increment());
-        InFlightToo { series, endpoint: endpoint.id.0 }
+    fn new(core: &'a Core, endpoint: &Endpoint) -> InFlightToo<'a> {
+        core.series.endpoint(endpoint.id.0, |it| it.in_flight.increment());
+        core.hedges.set(core.hedges.get() + 1);
+        InFlightToo { core, endpoint: endpoint.id.0 }
     }
 }
 
 impl Drop for InFlightToo<'_> {
     fn drop(&mut self) {
-        self.series.endpoint(self.endpoint, |it| it.in_flight.decrement());
+        self.core.series.endpoint(self.endpoint, |it| it.in_flight.decrement());
+        self.core.hedges.set(self.core.hedges.get() - 1);
     }
 }

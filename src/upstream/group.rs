@@ -6,6 +6,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::balance::Policy;
 use super::balance::ewma::PeakEwma;
@@ -96,6 +97,8 @@ pub struct EndpointState {
     failures: Cell<u32>,
     /// Tries that were cut off for a hedge.
     pub(super) cuts: Cuts,
+    /// When it was last let have more than probes again.
+    let_in_at: Cell<Option<Instant>>,
     /// Failures of many requests at once.
     incidents: Cell<Incidents>,
     /// Until when it is isolated on this worker for those.
@@ -188,7 +191,7 @@ impl Upstream {
 
     /// Takes over what the control thread says of it. Comes after what it says of its endpoints.
     pub fn set_standing(&self, standing: Standing) {
-        self.trials.standing.set(standing);
+        self.trials.set_standing(standing);
     }
 
     /// Takes over what its endpoints take now.
@@ -324,6 +327,7 @@ impl Endpoint {
                 probes: Cell::default(),
                 failures: Cell::default(),
                 cuts: Cuts::default(),
+                let_in_at: Cell::default(),
                 incidents: Cell::default(),
                 isolated_until_ms: Cell::default(),
                 latency: Cell::default(),
@@ -347,7 +351,11 @@ impl Endpoint {
     /// Takes over what the control thread says of it; where that is something, it holds in place of
     /// what this worker has seen. [`Upstream::refresh`] follows where it says that something changed.
     pub fn set_standing(&self, standing: Standing) -> bool {
-        let changed = self.standing.replace(standing) != standing;
+        let before = self.standing.replace(standing);
+        let changed = before != standing;
+        if before.share_permille == 0 && standing.share_permille > 0 {
+            self.let_in_at.set(Some(Instant::now()));
+        }
         if changed && standing != Standing::WHOLE {
             self.isolated_until_ms.set(None);
             // What it is let try afterwards is judged by what comes of that.
@@ -422,6 +430,11 @@ impl Endpoint {
 
     pub(super) fn remove_probe(&self) {
         self.probes.set(self.probes.get() - 1);
+    }
+
+    /// Whether a try that was begun then was sent before it was given its last rest.
+    pub fn rested_since(&self, began: Instant) -> bool {
+        self.let_in_at.get().is_some_and(|at| began < at)
     }
 
     /// Failures in a row.

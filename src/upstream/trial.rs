@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::time::Instant;
 
 use super::group::{Endpoint, Upstream};
 use super::standing::{Standing, WHOLE_PERMILLE};
@@ -13,6 +14,8 @@ use crate::limits::HEDGE_CUTS_MAX;
 pub(super) struct Trials {
     /// As the control thread says.
     pub standing: Cell<Standing>,
+    /// When it was last let have more than probes again.
+    let_in_at: Cell<Option<Instant>>,
     /// What its requests have added to a share of less than all, in thousandths of a request.
     admitted_permille: Cell<u16>,
     /// Requests in flight that are to show whether it has recovered.
@@ -61,6 +64,16 @@ impl Drop for Alone {
     }
 }
 
+impl Trials {
+    /// Takes over what the control thread says.
+    pub fn set_standing(&self, standing: Standing) {
+        let before = self.standing.replace(standing);
+        if before.share_permille == 0 && standing.share_permille > 0 {
+            self.let_in_at.set(Some(Instant::now()));
+        }
+    }
+}
+
 impl Trial {
     /// It has shown that: the next one may come.
     pub fn settle(&self) {
@@ -105,6 +118,11 @@ impl Upstream {
     #[inline]
     pub fn is_probing(&self) -> bool {
         self.trials.standing.get().probing
+    }
+
+    /// Whether a try that was begun then was sent before it was given its last rest.
+    pub fn rested_since(&self, began: Instant) -> bool {
+        self.trials.let_in_at.get().is_some_and(|at| began < at)
     }
 
     /// Whether it takes all of its requests.
