@@ -169,9 +169,10 @@ fn json(record: &AccessRecord<'_>) {
         assert_eq!(value[key].as_u64(), given, "{key}");
     }
     assert_eq!(value["error"].as_str(), record.error);
+    assert_eq!(value["hedge"].as_str(), record.hedge);
     assert_eq!(value["ts"].as_str().map(str::len), Some("2026-11-30T00:38:29.000000Z".len()));
     let told = &record.announced;
-    let mut keys = 29;
+    let mut keys = 30;
     for (key, given) in [
         ("proxy_authority", cut(told.authority, 256)),
         ("proxy_unique_id", cut(told.unique_id, 256)),
