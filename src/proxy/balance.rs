@@ -118,6 +118,8 @@ pub(super) fn finish(
     let rested = |since| endpoint.rested_since(since) || upstream.rested_since(since);
     let settled = match failed {
         None => matched.counted.get(),
+        // A probe may fail behind the head by which it was let in.
+        Some(_) if matched.trial.is_some() || matched.probe.is_some() => false,
         Some(_) => began().is_some_and(rested),
     };
     if early || settled {
