@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use harness::client::{ask, plain_get};
 use harness::http2::{Http2, block_on};
 use harness::origin::{Op, Script};
-use harness::proxy::{endpoint, route, scratch, upstream};
+use harness::proxy::{Folder, endpoint, route, upstream};
 use harness::{Client, Origin, PATIENCE, Proxy, Response, Settings, ms, poll};
 
 /// Long, so that nothing but a hedge ends a wait.
@@ -543,21 +543,6 @@ fn what_is_told_of_it(driver: &'static str) {
         .collect();
     let (alone, hedged) = ((false, false), (true, true));
     assert_eq!(told, [alone, hedged, (false, true), hedged, alone]);
-}
-
-/// A folder of the test's own, gone with it.
-struct Folder(std::path::PathBuf);
-
-impl Folder {
-    fn new() -> Folder {
-        Folder(scratch())
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        drop(std::fs::remove_dir_all(&self.0));
-    }
 }
 
 macro_rules! on_both {

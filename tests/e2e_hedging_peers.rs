@@ -11,7 +11,7 @@ use harness::http2::{Http2, Raw, block_on};
 use harness::http2_origin::Http2Origin;
 use harness::load::under_load;
 use harness::origin::Op;
-use harness::proxy::{endpoint, scratch, upstream};
+use harness::proxy::{Folder, endpoint, upstream};
 use harness::tls::{Authority, TlsOrigin, Wanted, put};
 use harness::{Origin, PATIENCE, Proxy, Response, Settings, ms, poll};
 
@@ -203,21 +203,6 @@ fn a_storm_of_hedges(driver: &'static str) {
         ] {
             assert!(poll(PATIENCE, || gauge(name) == 0.0), "{protocol}: {name}");
         }
-    }
-}
-
-/// A folder of the test's own, gone with it.
-struct Folder(std::path::PathBuf);
-
-impl Folder {
-    fn new() -> Folder {
-        Folder(scratch())
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        drop(std::fs::remove_dir_all(&self.0));
     }
 }
 

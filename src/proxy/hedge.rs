@@ -51,8 +51,8 @@ fn may_be_hedged(exchange: &Exchange) -> bool {
         && upload.whole
         && context.facts.upgrade.is_none()
         && !tunnel::is_connect(context)
-        && retry::has_tries_left(retry::plan(matched), context)
         && context.timing.hedge.is_none()
+        && retry::has_tries_left(retry::plan(matched), context, false)
         && matched.probe.is_none()
         && matched.trial.is_none()
         && matched.upstream.as_ref().is_some_and(|upstream| upstream.is_whole())

@@ -119,7 +119,7 @@ fn allows(exchange: &Exchange, failed: &Failed) -> bool {
     let plan = plan(&exchange.matched);
     !exchange.answer.is_begun()
         && exchange.upload.can_begin_anew()
-        && has_tries_left(plan, &exchange.context)
+        && has_tries_left(plan, &exchange.context, exchange.context.timing.hedge.is_some())
         && allows_for(plan, trigger, method(&exchange.context))
 }
 
@@ -168,9 +168,8 @@ pub(super) fn pays(place: &Place<'_>, upstream: &Upstream) -> bool {
 }
 
 /// Whether another try may be begun beside those that were; one that was begun as a hedge is one.
-pub(super) fn has_tries_left(plan: &RetryPlan, context: &RequestContext) -> bool {
-    let hedges = u32::from(context.timing.hedge.is_some());
-    context.timing.retries + hedges + 1 < u32::from(plan.tries)
+pub(super) fn has_tries_left(plan: &RetryPlan, context: &RequestContext, hedged: bool) -> bool {
+    context.timing.retries + u32::from(hedged) + 1 < u32::from(plan.tries)
 }
 
 pub(super) fn method(context: &RequestContext) -> &[u8] {
@@ -229,10 +228,7 @@ impl Job<'_> {
         let Some(trigger) = RetryPlan::of_status(answer.head.status) else { return false };
         let plan = plan(self.matched);
         let Some(upstream) = &self.matched.upstream else { return false };
-        let tries_left = || {
-            let hedges = u32::from(self.was_hedged());
-            self.context.timing.retries + hedges + 1 < u32::from(plan.tries)
-        };
+        let tries_left = || has_tries_left(plan, self.context, self.was_hedged());
         !answer.is_begun()
             && self.replayable.get()
             && plan.allows(trigger, method(self.context))

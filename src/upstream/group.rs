@@ -21,7 +21,7 @@ use super::plan::{
 use super::pool::Pool;
 use super::shared::SharedPool;
 use super::standing::{Standing, Tally};
-use super::trial::{Cuts, Trials};
+use super::trial::{Cuts, LetIn, Trials};
 use crate::base::random::Random;
 use crate::context::RetryPlan;
 use crate::error::ErrorKind;
@@ -97,8 +97,7 @@ pub struct EndpointState {
     failures: Cell<u32>,
     /// Tries that were cut off for a hedge.
     pub(super) cuts: Cuts,
-    /// When it was last let have more than probes again.
-    let_in_at: Cell<Option<Instant>>,
+    let_in: LetIn,
     /// Failures of many requests at once.
     incidents: Cell<Incidents>,
     /// Until when it is isolated on this worker for those.
@@ -191,7 +190,8 @@ impl Upstream {
 
     /// Takes over what the control thread says of it. Comes after what it says of its endpoints.
     pub fn set_standing(&self, standing: Standing) {
-        self.trials.set_standing(standing);
+        let before = self.trials.standing.replace(standing);
+        self.trials.let_in.follow(before, standing);
     }
 
     /// Takes over what its endpoints take now.
@@ -327,7 +327,7 @@ impl Endpoint {
                 probes: Cell::default(),
                 failures: Cell::default(),
                 cuts: Cuts::default(),
-                let_in_at: Cell::default(),
+                let_in: LetIn::default(),
                 incidents: Cell::default(),
                 isolated_until_ms: Cell::default(),
                 latency: Cell::default(),
@@ -353,9 +353,7 @@ impl Endpoint {
     pub fn set_standing(&self, standing: Standing) -> bool {
         let before = self.standing.replace(standing);
         let changed = before != standing;
-        if before.share_permille == 0 && standing.share_permille > 0 {
-            self.let_in_at.set(Some(Instant::now()));
-        }
+        self.let_in.follow(before, standing);
         if changed && standing != Standing::WHOLE {
             self.isolated_until_ms.set(None);
             // What it is let try afterwards is judged by what comes of that.
@@ -434,7 +432,7 @@ impl Endpoint {
 
     /// Whether a try that was begun then was sent before it was given its last rest.
     pub fn rested_since(&self, began: Instant) -> bool {
-        self.let_in_at.get().is_some_and(|at| began < at)
+        self.let_in.is_after(began)
     }
 
     /// Failures in a row.

@@ -14,8 +14,7 @@ use crate::limits::HEDGE_CUTS_MAX;
 pub(super) struct Trials {
     /// As the control thread says.
     pub standing: Cell<Standing>,
-    /// When it was last let have more than probes again.
-    let_in_at: Cell<Option<Instant>>,
+    pub let_in: LetIn,
     /// What its requests have added to a share of less than all, in thousandths of a request.
     admitted_permille: Cell<u16>,
     /// Requests in flight that are to show whether it has recovered.
@@ -64,13 +63,21 @@ impl Drop for Alone {
     }
 }
 
-impl Trials {
-    /// Takes over what the control thread says.
-    pub fn set_standing(&self, standing: Standing) {
-        let before = self.standing.replace(standing);
-        if before.share_permille == 0 && standing.share_permille > 0 {
-            self.let_in_at.set(Some(Instant::now()));
+/// When an endpoint or an upstream was last let have more than probes again.
+#[derive(Debug, Default)]
+pub(super) struct LetIn(Cell<Option<Instant>>);
+
+impl LetIn {
+    /// It stands otherwise now.
+    pub fn follow(&self, before: Standing, now: Standing) {
+        if before.share_permille == 0 && now.share_permille > 0 {
+            self.0.set(Some(Instant::now()));
         }
+    }
+
+    /// Whether a try that was begun then was sent before its last rest.
+    pub fn is_after(&self, began: Instant) -> bool {
+        self.0.get().is_some_and(|at| began < at)
     }
 }
 
@@ -122,7 +129,7 @@ impl Upstream {
 
     /// Whether a try that was begun then was sent before it was given its last rest.
     pub fn rested_since(&self, began: Instant) -> bool {
-        self.trials.let_in_at.get().is_some_and(|at| began < at)
+        self.trials.let_in.is_after(began)
     }
 
     /// Whether it takes all of its requests.

@@ -363,6 +363,22 @@ pub fn scratch() -> PathBuf {
     directory
 }
 
+/// A directory of a test's own, gone with it.
+pub struct Folder(pub PathBuf);
+
+impl Folder {
+    /// A new empty one.
+    pub fn new() -> Folder {
+        Folder(scratch())
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        drop(fs::remove_dir_all(&self.0));
+    }
+}
+
 /// Time in which the proxy lets an origin go once a client is gone: a sweep or two, and the
 /// machine may be busy.
 pub const LET_GO: Duration = Duration::from_secs(2);
